@@ -1,0 +1,48 @@
+//! Every limit of the store's input, with its unit in its name and its reason beside it.
+//!
+//! It knows numbers only; the types that enforce them are elsewhere.
+
+/// Longest owner DID. Chosen with the other identifier limits so that every key fits an index row
+/// of PostgreSQL (2,704 bytes).
+pub const MAX_OWNER_BYTES: usize = 255;
+/// Longest connector name.
+pub const MAX_CONNECTOR_BYTES: usize = 128;
+/// Longest partition, provenance, document, model and holder name.
+pub const MAX_NAME_BYTES: usize = 512;
+/// Longest source id.
+pub const MAX_SOURCE_ID_BYTES: usize = 1_024;
+/// Largest JSON value by default; the builder can set another.
+pub const DEFAULT_MAX_JSON_BYTES: usize = 1 << 20;
+/// Longest error text that a host may record: long enough for a provider's message, short enough
+/// that a repeated failure does not fill the journal.
+pub const MAX_ERROR_TEXT_BYTES: usize = 4_096;
+/// Longest authorization `state`, code verifier, scope and redirect URL.
+pub const MAX_AUTH_TEXT_BYTES: usize = 8_192;
+/// Most scopes of one authorization.
+pub const MAX_AUTH_SCOPES: usize = 1_000;
+/// Most source ids of one receipt.
+pub const MAX_RECEIPT_IDS: u64 = 1_000_000;
+/// Most bytes of source ids of one receipt.
+pub const MAX_RECEIPT_BYTES: u64 = 64 << 20;
+/// Most candidates in one event: keeps an event far below the codec's size limit.
+pub const MAX_CANDIDATES_PER_EVENT: usize = 1_000;
+/// Shortest lease: below it a lease is lost before its holder can use it.
+pub const MIN_LEASE_MS: i64 = 1;
+/// Longest lease: a forgotten one must end within a day.
+pub const MAX_LEASE_MS: i64 = 24 * 3_600_000;
+/// A candidate whose apply failed this often is dead: listed, never due.
+pub const MAX_SWEEP_APPLY_ATTEMPTS: u32 = 5;
+/// First backoff of a sweep candidate.
+pub const SWEEP_BACKOFF_BASE_MS: i64 = 1_000;
+/// Longest backoff of a sweep candidate.
+pub const SWEEP_BACKOFF_CAP_MS: i64 = 3_600_000;
+/// Share of the known documents that one commit may make candidates, by default.
+pub const DEFAULT_MASS_DELETE_RATIO: f64 = 0.5;
+/// Below this number of candidates the share is not asked, by default.
+pub const DEFAULT_MASS_DELETE_MIN_COUNT: u64 = 20;
+/// Tries after the first of a conditional progress update.
+pub const DEFAULT_PROGRESS_RETRIES: u32 = 5;
+/// Largest recorded answer of a command with a caller's id.
+pub const MAX_ANSWER_BYTES: usize = 4_096;
+/// Largest page of a list call.
+pub const MAX_PAGE_ROWS: u32 = 10_000;

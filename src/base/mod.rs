@@ -1,0 +1,19 @@
+//! Values that every other folder speaks in: identifiers, stream keys, times, JSON, digests,
+//! limits and the one public error.
+//!
+//! Pure: nothing here knows a command, a table's use, a clock or a thread.
+
+mod error;
+mod ids;
+mod json;
+mod key;
+pub mod limits;
+mod time;
+
+pub use error::{Error, ErrorClass, Result, StorageFault};
+pub use ids::{
+    ConnectorName, DocumentId, Holder, ModelId, OwnerDid, PartitionId, Provenance, SourceId,
+};
+pub use json::{Digest, Json};
+pub use key::{StreamKey, StreamKind, StreamName};
+pub use time::{Rfc3339, Timestamp};

@@ -1,0 +1,20 @@
+//! The journal and the read tables: what is kept, and the port behind which a backend keeps it.
+//!
+//! Codec, hash chain and the judging of a batch are pure; a backend loads what a batch must be
+//! judged on, and writes what was judged.
+
+mod batch;
+mod chain;
+mod codec;
+mod port;
+
+pub use batch::{Judged, Plan, StreamWrite, View, judge};
+pub use chain::{ChainHash, EventHashInput};
+pub use codec::{
+    decode_event, decode_snapshot, decode_value, encode_event, encode_snapshot, encode_value,
+};
+pub use port::{
+    Append, AppendOutcome, BatchError, BoxFuture, CommandRecord, Compare, Expected, Filter, Head,
+    Heads, HistoryCut, JournalRecord, Loaded, NewEvent, NewSnapshot, Order, Part, RowQuery,
+    SnapshotRecord, Storage, StreamPage,
+};

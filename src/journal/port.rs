@@ -1,0 +1,345 @@
+//! The storage port: what the runtime asks of a backend.
+//!
+//! It carries what several hosts on one database need: heads that are confirmed by a statement
+//! begun after the question, the database's time, outcomes looked up under a lock, the generation.
+//! A backend that one process owns answers these trivially. It knows nothing of commands or
+//! states: events are bytes, rows are values.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use super::chain::ChainHash;
+use crate::base::{Digest, Error, Result, StreamKind, StreamName, Timestamp};
+use crate::domain::{Fence, Row, RowChange, RowKey, Table, Value};
+
+/// A boxed future, so that the port can be a trait object.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// The head of a stream: its newest event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The newest version; 0 when the stream has no event.
+    pub version: i64,
+    /// The command that wrote it; nil at version 0.
+    pub command_id: Uuid,
+    /// The chain hash at it; the stream's start at version 0.
+    pub hash: ChainHash,
+}
+
+/// The head that a decision was made on. The version alone is not enough: of two pipelined appends
+/// the first may lose to another host, and the second would then match by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expected {
+    /// The version; 0 for a stream without an event.
+    pub version: i64,
+    /// The command id of the event at that version; nil at version 0.
+    pub command_id: Uuid,
+}
+
+impl Expected {
+    /// The head of a stream without an event.
+    pub const NONE: Self = Self { version: 0, command_id: Uuid::nil() };
+}
+
+/// An event to be written.
+#[derive(Clone, Debug)]
+pub struct NewEvent {
+    /// The variant's number.
+    pub event_type: u16,
+    /// The variant's schema.
+    pub schema: u16,
+    /// The encoded data.
+    pub payload: Vec<u8>,
+    /// The chain starts anew with this event.
+    pub is_swept: bool,
+}
+
+/// A snapshot to be written with the append: the state after its events.
+#[derive(Clone, Debug)]
+pub struct NewSnapshot {
+    /// The schema of the payload.
+    pub schema: u16,
+    /// The encoded state.
+    pub payload: Vec<u8>,
+}
+
+/// What an append does to one stream. A part without events is a condition alone.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// The stream's name.
+    pub stream: StreamName,
+    /// The stream's kind.
+    pub kind: StreamKind,
+    /// The head that it was decided on.
+    pub expected: Expected,
+    /// The events, in order.
+    pub events: Vec<NewEvent>,
+    /// The row changes.
+    pub rows: Vec<RowChange>,
+    /// The state after the events.
+    pub snapshot: Option<NewSnapshot>,
+    /// The stream's events and snapshots before these events are deleted.
+    pub erase: bool,
+}
+
+/// The outcome of a command with a caller's id, kept so that a repeat gets the first answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandRecord {
+    /// SHA-256 of the encoded command.
+    pub digest: Digest,
+    /// The encoded answer.
+    pub answer: Vec<u8>,
+}
+
+/// All that one command, or one unit of work, writes: all of it or nothing.
+#[derive(Clone, Debug)]
+pub struct Append {
+    /// The command's id, in every event it writes.
+    pub command_id: Uuid,
+    /// Kept under the command's id; only for ids that callers gave.
+    pub record: Option<CommandRecord>,
+    /// What it does to each stream; each stream once.
+    pub parts: Vec<Part>,
+    /// The leases that must be current.
+    pub fences: Vec<Fence>,
+}
+
+/// What became of one append of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AppendOutcome {
+    /// It is durable.
+    Committed {
+        /// The rows that [`RowChange::Take`] removed.
+        taken: Vec<Row>,
+    },
+    /// A stream's head is not the expected one. Nothing was written.
+    Conflict,
+    /// A lease is not current. Nothing was written.
+    FenceLost {
+        /// The fence that failed.
+        fence: Fence,
+    },
+    /// The command id is known with this outcome. Nothing was written.
+    CommandKnown(CommandRecord),
+}
+
+/// Why a whole batch did not commit.
+#[derive(Clone, Debug)]
+pub enum BatchError {
+    /// Nothing was written; the same batch may pass when tried again at once (busy, deadlock).
+    Passing(Error),
+    /// Nothing was written; the callers get this error.
+    Failed(Error),
+    /// The commit may have happened: each outcome must be looked up.
+    Unknown(Error),
+}
+
+/// An event as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalRecord {
+    /// The place in the whole journal.
+    pub position: i64,
+    /// The stream's name.
+    pub stream: StreamName,
+    /// The stream's kind number, as stored.
+    pub kind: i64,
+    /// The place in the stream.
+    pub version: i64,
+    /// The variant's number.
+    pub event_type: u16,
+    /// The variant's schema.
+    pub schema: u16,
+    /// The encoded data.
+    pub payload: Vec<u8>,
+    /// The command that wrote it.
+    pub command_id: Uuid,
+    /// When it was written.
+    pub recorded_at: Timestamp,
+    /// The chain hash at it.
+    pub hash: ChainHash,
+}
+
+/// A snapshot as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotRecord {
+    /// The version after which it was taken.
+    pub version: i64,
+    /// The schema of the payload.
+    pub schema: u16,
+    /// The encoded state.
+    pub payload: Vec<u8>,
+    /// The chain hash at its version.
+    pub hash: ChainHash,
+    /// SHA-256 of stream name, version, schema, payload and chain hash.
+    pub checksum: Digest,
+}
+
+/// What a stream is loaded from: the newest snapshot and the events behind it.
+#[derive(Clone, Debug, Default)]
+pub struct Loaded {
+    /// The head, if the stream has one.
+    pub head: Option<Head>,
+    /// The newest snapshot.
+    pub snapshot: Option<SnapshotRecord>,
+    /// The events behind the snapshot (all there are, without one), in order.
+    pub events: Vec<JournalRecord>,
+}
+
+/// Heads as one statement saw them.
+#[derive(Clone, Debug)]
+pub struct Heads {
+    /// The database's time when the statement ran.
+    pub now: Timestamp,
+    /// The heads, in the order asked for; none for a stream without an event.
+    pub heads: Vec<Option<Expected>>,
+}
+
+/// How a column is compared with a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Compare {
+    /// Equal.
+    Equal(Value),
+    /// One of these.
+    In(Vec<Value>),
+    /// Less.
+    Less(Value),
+    /// Less or equal.
+    AtMost(Value),
+}
+
+/// A condition on one column, by its place in the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filter {
+    /// The column's place.
+    pub column: usize,
+    /// The comparison.
+    pub compare: Compare,
+}
+
+/// The order of a query: columns by their places, ascending, bytes for text.
+pub type Order = Vec<usize>;
+
+/// A page of rows of one read table.
+#[derive(Clone, Debug)]
+pub struct RowQuery {
+    /// The table.
+    pub table: Table,
+    /// All must hold.
+    pub filters: Vec<Filter>,
+    /// Must name a unique order.
+    pub order: Order,
+    /// Only rows behind these values of the order's columns.
+    pub after: Option<Vec<Value>>,
+    /// At most so many rows.
+    pub limit: u32,
+}
+
+/// A page of the streams of a journal, by name.
+#[derive(Clone, Debug, Default)]
+pub struct StreamPage {
+    /// Names, stored kind numbers, heads, and how many events at the start were cut off by
+    /// retention or erased.
+    pub streams: Vec<(StreamName, i64, Head)>,
+}
+
+/// What retention removes.
+#[derive(Clone, Copy, Debug)]
+pub struct HistoryCut {
+    /// Events recorded before this time, and at or before their stream's snapshot, go.
+    pub recorded_before: Timestamp,
+    /// At most so many streams in one transaction.
+    pub limit: u32,
+}
+
+/// A backend. One store writes through it from one place; many may read.
+///
+/// Cancel safety: no future that writes is dropped before it ends.
+pub trait Storage: Send + Sync + 'static {
+    /// Several stores may write to it at once, so heads must be confirmed and `now` is the database's.
+    fn is_shared(&self) -> bool;
+
+    /// The store's generation, for fencing tokens.
+    fn generation(&self) -> i64;
+
+    /// Snapshot and tail of a stream, by one query.
+    fn load<'a>(&'a self, stream: &'a str) -> BoxFuture<'a, Result<Loaded>>;
+
+    /// Judges and writes a batch in one transaction. `now` is what `recorded_at` holds, unless the
+    /// storage is shared and has its own time.
+    fn append<'a>(
+        &'a self,
+        batch: &'a [Append],
+        now: Timestamp,
+    ) -> BoxFuture<'a, Result<Vec<AppendOutcome>, BatchError>>;
+
+    /// The heads of streams, and the time, by one statement begun after the call.
+    fn confirm_heads<'a>(&'a self, streams: &'a [StreamName]) -> BoxFuture<'a, Result<Heads>>;
+
+    /// Whether an append whose commit is in doubt is there, looked up under its streams' locks.
+    /// `None`: it is not, and cannot come any more.
+    fn look_up<'a>(&'a self, append: &'a Append) -> BoxFuture<'a, Result<Option<AppendOutcome>>>;
+
+    /// The recorded outcome of a command with a caller's id.
+    fn command<'a>(&'a self, command_id: Uuid) -> BoxFuture<'a, Result<Option<CommandRecord>>>;
+
+    /// Writes a snapshot if the stream's head is still the expected one.
+    fn write_snapshot<'a>(
+        &'a self,
+        stream: &'a str,
+        expected: Expected,
+        snapshot: NewSnapshot,
+    ) -> BoxFuture<'a, Result<()>>;
+
+    /// A page of rows.
+    fn rows<'a>(&'a self, query: &'a RowQuery) -> BoxFuture<'a, Result<Vec<Row>>>;
+
+    /// One row.
+    fn row<'a>(&'a self, key: &'a RowKey) -> BoxFuture<'a, Result<Option<Row>>>;
+
+    /// Events after a position, in order, none skipped.
+    fn events<'a>(&'a self, after: i64, limit: u32) -> BoxFuture<'a, Result<Vec<JournalRecord>>>;
+
+    /// All events of one stream that are there, in order.
+    fn stream_events<'a>(&'a self, stream: &'a str) -> BoxFuture<'a, Result<Vec<JournalRecord>>>;
+
+    /// Streams after a name, in order of their names' bytes.
+    fn streams<'a>(
+        &'a self,
+        after: Option<&'a str>,
+        limit: u32,
+    ) -> BoxFuture<'a, Result<StreamPage>>;
+
+    /// The position up to which retention has cut events somewhere; 0 when it never has.
+    fn trimmed_up_to(&self) -> BoxFuture<'_, Result<i64>>;
+
+    /// The newest position that was ever given.
+    fn last_position(&self) -> BoxFuture<'_, Result<i64>>;
+
+    /// Removes old events behind snapshots. Gives how many events went; fewer streams than the
+    /// limit were left to cut when it gives 0.
+    fn cut_history(&self, cut: HistoryCut) -> BoxFuture<'_, Result<u64>>;
+
+    /// Removes whole streams (events, snapshot, head), if their heads are the expected ones.
+    fn drop_streams<'a>(
+        &'a self,
+        streams: &'a [(StreamName, Expected)],
+    ) -> BoxFuture<'a, Result<u64>>;
+
+    /// Forgets outcomes of callers' command ids recorded before a time.
+    fn drop_commands(&self, recorded_before: Timestamp) -> BoxFuture<'_, Result<u64>>;
+
+    /// Writes and removes read rows without events, in one transaction: only `rebuild` does.
+    fn replace_rows<'a>(&'a self, changes: &'a [RowChange]) -> BoxFuture<'a, Result<()>>;
+
+    /// Grows when this store, or one that it can hear, has committed.
+    fn committed(&self) -> watch::Receiver<i64>;
+
+    /// Does what waits for a quiet moment: checkpoints the write-ahead log.
+    fn idle(&self) -> BoxFuture<'_, Result<()>>;
+
+    /// Flushes and closes. Later calls fail.
+    fn close(&self) -> BoxFuture<'_, Result<()>>;
+}

@@ -1,0 +1,1 @@
+//! Signed records: clocks and signers. Pure.
