@@ -6,6 +6,8 @@
 mod batch;
 mod chain;
 mod codec;
+mod fold;
+pub mod memory;
 mod port;
 
 pub use batch::{Judged, Plan, StreamWrite, View, judge};
@@ -13,6 +15,7 @@ pub use chain::{ChainHash, EventHashInput};
 pub use codec::{
     decode_event, decode_snapshot, decode_value, encode_event, encode_snapshot, encode_value,
 };
+pub use fold::{LoadedState, fold, load_state};
 pub use port::{
     Append, AppendOutcome, BatchError, BoxFuture, CommandRecord, Compare, Expected, Filter, Head,
     Heads, HistoryCut, JournalRecord, Loaded, NewEvent, NewSnapshot, Order, Part, RowQuery,
