@@ -100,7 +100,7 @@ async fn a_refused_append_never_fails_its_neighbours(storage: &dyn Storage) -> R
     let first = record("first", b"answer");
     let mut known = one(1, "document:k", Expected::NONE);
     known.record = Some(first.clone());
-    commit(storage, &[known.clone()]).await?;
+    commit(storage, std::slice::from_ref(&known)).await?;
     let mut fenced = one(3, "document:f", Expected::NONE);
     fenced.fences.push(fence("c", 1)?);
     let batch = [
@@ -173,7 +173,7 @@ async fn a_known_command_id_gets_its_first_outcome(storage: &dyn Storage) -> Res
     let outcomes = write(storage, &[append.clone(), other.clone()]).await?;
     assert_eq!(outcomes, [COMMITTED, known.clone()]);
     for repeat in [append, other] {
-        assert_eq!(write(storage, &[repeat]).await?, [known.clone()]);
+        assert_eq!(write(storage, &[repeat]).await?, std::slice::from_ref(&known));
     }
     assert_eq!(storage.command(id(1)).await?, Some(first));
     assert_eq!(storage.command(id(2)).await?, None);
@@ -185,7 +185,7 @@ async fn an_outcome_is_kept_without_an_event(storage: &dyn Storage) -> Result<()
     commit(storage, &[one(1, "document:a", Expected::NONE)]).await?;
     let mut refused = unit(2, vec![part("document:a", Expected::NONE, Vec::new())]);
     refused.record = Some(record("read", b""));
-    assert_eq!(write(storage, &[refused.clone()]).await?, [AppendOutcome::Conflict]);
+    assert_eq!(write(storage, std::slice::from_ref(&refused)).await?, [AppendOutcome::Conflict]);
     assert_eq!(storage.command(id(2)).await?, None);
     refused.parts[0].expected = at(1, 1);
     commit(storage, &[refused]).await?;
@@ -224,7 +224,7 @@ async fn a_lost_acknowledgement_can_be_looked_up(storage: &dyn Storage) -> Resul
     let first = one(1, "document:a", Expected::NONE);
     let never = one(2, "document:a", Expected::NONE);
     assert_eq!(storage.look_up(&first).await?, None);
-    commit(storage, &[first.clone()]).await?;
+    commit(storage, std::slice::from_ref(&first)).await?;
     commit(storage, &[one(3, "document:a", at(1, 1))]).await?;
     let found = storage.look_up(&first).await?;
     assert!(matches!(found, Some(AppendOutcome::Committed { .. })), "{found:?}");
@@ -237,7 +237,7 @@ async fn a_lost_acknowledgement_can_be_looked_up(storage: &dyn Storage) -> Resul
         ],
     );
     assert_eq!(storage.look_up(&condition_first).await?, None);
-    commit(storage, &[condition_first.clone()]).await?;
+    commit(storage, std::slice::from_ref(&condition_first)).await?;
     let found = storage.look_up(&condition_first).await?;
     assert!(matches!(found, Some(AppendOutcome::Committed { .. })), "{found:?}");
     Ok(())
@@ -247,7 +247,7 @@ async fn a_lost_acknowledgement_of_a_record_can_be_looked_up(storage: &dyn Stora
     let mut alone = unit(1, Vec::new());
     alone.record = Some(record("command", b"answer"));
     assert_eq!(storage.look_up(&alone).await?, None);
-    commit(storage, &[alone.clone()]).await?;
+    commit(storage, std::slice::from_ref(&alone)).await?;
     let found = storage.look_up(&alone).await?;
     assert!(found.is_some_and(|found| found != AppendOutcome::Conflict));
     let mut other = one(1, "document:a", Expected::NONE);

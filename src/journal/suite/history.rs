@@ -329,7 +329,7 @@ async fn a_closed_storage_refuses_every_call(storage: &dyn Storage) -> Result<()
     storage.idle().await?;
     storage.close().await?;
     let cut = HistoryCut { recorded_before: now(), limit: 1 };
-    let failed = storage.append(&[append.clone()], now()).await;
+    let failed = storage.append(std::slice::from_ref(&append), now()).await;
     assert!(matches!(failed, Err(BatchError::Failed(Error::Closed))), "{failed:?}");
     let names = [name("document:a")];
     let failures = [

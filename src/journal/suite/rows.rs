@@ -137,7 +137,7 @@ async fn pages_in_another_order_than_the_key_miss_no_row(storage: &dyn Storage) 
 }
 
 async fn filters_all_hold_and_null_matches_none(storage: &dyn Storage) -> Result<()> {
-    let mut rows = vec![
+    let mut rows = [
         candidate("p", "a", "pending", 1),
         candidate("p", "b", "confirmed", 2),
         candidate("p", "c", "dead", 3),
