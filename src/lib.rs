@@ -4,3 +4,5 @@ pub mod base;
 pub mod domain;
 pub mod journal;
 pub mod records;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;

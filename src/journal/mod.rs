@@ -9,6 +9,8 @@ mod codec;
 mod fold;
 pub mod memory;
 mod port;
+#[cfg(any(test, feature = "testing"))]
+pub mod suite;
 
 pub use batch::{Judged, Plan, StreamWrite, View, judge};
 pub use chain::{ChainHash, EventHashInput};
