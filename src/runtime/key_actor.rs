@@ -315,10 +315,11 @@ impl<A: Aggregate> KeyActor<A> {
             Intent::Plain(command) => command,
             Intent::Compute { make, .. } => {
                 match catch_unwind(AssertUnwindSafe(|| make(&held.state))) {
-                    Ok(command) => {
+                    Ok(Ok(command)) => {
                         made = command;
                         &made
                     }
+                    Ok(Err(error)) => return self.after_durable(request, Err(error), scope),
                     Err(_) => return self.after_durable(request, Err(Error::ClosurePanicked), scope),
                 }
             }
