@@ -1,1 +1,5 @@
 //! Signed records: clocks and signers. Pure.
+
+mod hlc;
+
+pub use hlc::Hlc;
