@@ -43,6 +43,7 @@ struct Threads {
 pub(crate) struct Runtime {
     pub(crate) directories: Arc<Directories>,
     system: System,
+    background: ArbiterHandle,
     ended: Mutex<Option<oneshot::Receiver<()>>>,
 }
 
@@ -86,7 +87,17 @@ impl Runtime {
         let directories = Arc::new(Directories::new(env, &threads.keys));
         sweep_for_ever(&threads.repository, &directories);
         stop.disarm();
-        Ok(Self { directories, system: threads.system, ended: Mutex::new(Some(ended)) })
+        Ok(Self {
+            directories,
+            system: threads.system,
+            background: threads.repository,
+            ended: Mutex::new(Some(ended)),
+        })
+    }
+
+    /// Runs something on the store's own threads until it ends or the store does.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.background.spawn(task);
     }
 
     /// No new commands, mailboxes drain, the last batch commits, files are checkpointed. A second

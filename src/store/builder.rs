@@ -1,5 +1,6 @@
 //! Opening a store: where it is kept, its bounds, its time and chance.
 
+#[cfg(feature = "sqlite")]
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;

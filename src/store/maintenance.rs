@@ -7,7 +7,7 @@ use super::Store;
 use crate::base::{Result, StreamKey, StreamKind, StreamName, Timestamp};
 use crate::domain::auth::PendingAuth;
 use crate::journal::{
-    Expected, HistoryCut, RebuildReport, Storage, VerifyReport, load_state, rebuild, verify,
+    Expected, HistoryCut, Storage, load_state,
 };
 
 /// Streams that retention treats in one transaction.
@@ -64,27 +64,6 @@ impl Store {
         self.directories().passivate_all();
     }
 
-    /// Looks for damage: changed, missing or swapped events, a cut tail, bad snapshots, rows that
-    /// differ from their state, row-only content that differs from its digest. It names what it
-    /// finds and changes nothing. To be run on a store that is at rest.
-    ///
-    /// # Errors
-    /// Storage errors.
-    pub async fn verify(&self) -> Result<VerifyReport> {
-        self.env().check_open()?;
-        verify(self.storage()).await
-    }
-
-    /// Writes the read tables anew from the journal, row for row. Row-only content is carried over
-    /// where it is what the journal says. To be run on a store that is at rest.
-    ///
-    /// # Errors
-    /// Storage errors; what was written before stays.
-    pub async fn rebuild(&self) -> Result<RebuildReport> {
-        self.env().check_open()?;
-        rebuild(self.storage()).await
-    }
-
     /// Removes events that are older than `age` and behind their stream's snapshot, and the streams
     /// of authorizations that were finished before. State, rows and later loads stay as they are.
     ///
@@ -137,4 +116,37 @@ async fn is_finished(storage: &dyn Storage, name: &str) -> Result<bool> {
     let Some(key) = StreamKey::from_stream_name(name) else { return Ok(false) };
     let loaded = load_state::<PendingAuth>(storage, &key).await?;
     Ok(loaded.state.is_finished())
+}
+
+/// Pause between two rounds of housekeeping.
+const HOUSEKEEPING_PAUSE: Duration = Duration::from_secs(3_600);
+
+impl Store {
+    /// Forgets old outcomes of command ids, and applies retention where an age was given, for as
+    /// long as the store lives.
+    pub(super) fn keep_house(&self, retention: Option<Duration>) {
+        let runtime = std::sync::Arc::downgrade(&self.runtime);
+        let time = self.env().time.clone();
+        self.runtime.spawn(async move {
+            loop {
+                time.sleep(HOUSEKEEPING_PAUSE).await;
+                let Some(runtime) = runtime.upgrade() else { return };
+                let store = Self { runtime };
+                if let Err(error) = store.clean_up(retention).await {
+                    tracing::warn!(%error, "housekeeping failed");
+                }
+            }
+        });
+    }
+
+    async fn clean_up(&self, retention: Option<Duration>) -> Result<()> {
+        match retention {
+            Some(age) => self.apply_retention(age).await.map(|_| ()),
+            None => {
+                let memory = i64::try_from(COMMAND_MEMORY.as_millis()).unwrap_or(i64::MAX);
+                let before = self.now().await?.plus_millis(-memory);
+                self.storage().drop_commands(before).await.map(|_| ())
+            }
+        }
+    }
 }
