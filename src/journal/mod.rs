@@ -7,6 +7,8 @@ mod batch;
 mod chain;
 mod codec;
 mod port;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 
 pub use batch::{Judged, Plan, StreamWrite, View, judge};
 pub use chain::{ChainHash, EventHashInput};
