@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::ids::{ConnectorName, DocumentId, Holder, OwnerDid, PartitionId};
+use super::ids::{ConnectorName, DocumentId, Holder, OperationId, OwnerDid, PartitionId};
 use super::time::Timestamp;
 
 /// The result of every call of the store.
@@ -171,6 +171,66 @@ pub enum Error {
         /// How far it may be ahead.
         max_drift_ms: i64,
     },
+    /// The operation id is known with another document, owner, connector, op, version or request.
+    #[error("operation {operation_id} is known with other facts")]
+    OperationMismatch {
+        /// The operation.
+        operation_id: OperationId,
+    },
+    /// Another holder has claimed the operation.
+    #[error("operation {operation_id} is claimed until {expires_at}")]
+    OperationBusy {
+        /// The operation.
+        operation_id: OperationId,
+        /// When the claim can be taken.
+        expires_at: Timestamp,
+    },
+    /// The operation was given back until later.
+    #[error("operation {operation_id} is deferred until {not_before}: {reason}")]
+    Deferred {
+        /// The operation.
+        operation_id: OperationId,
+        /// When it may be claimed.
+        not_before: Timestamp,
+        /// Why.
+        reason: &'static str,
+    },
+    /// The operation may have been sent: the provider must be asked before anything else.
+    #[error("operation {operation_id} may have been sent: reconcile first")]
+    ReconcileFirst {
+        /// The operation.
+        operation_id: OperationId,
+    },
+    /// The provider was asked too early to prove that it has not the write.
+    #[error("operation {operation_id} can be reconciled by a read begun after {not_before}")]
+    ReconcileTooEarly {
+        /// The operation.
+        operation_id: OperationId,
+        /// The read must begin after it.
+        not_before: Timestamp,
+    },
+    /// The lease is past its expiry: renew it first.
+    #[error("the lease is expired: {scope}")]
+    LeaseExpired {
+        /// What was leased.
+        scope: String,
+    },
+    /// The account is being disconnected.
+    #[error("{connector} of {owner} is being forgotten")]
+    ConnectionForgotten {
+        /// Whose account.
+        owner: OwnerDid,
+        /// Which connector's.
+        connector: ConnectorName,
+    },
+    /// An operation of the connection can still write to the provider.
+    #[error("{connector} of {owner} has an unfinished operation")]
+    ForgetUnfinishedOperation {
+        /// Whose account.
+        owner: OwnerDid,
+        /// Which connector's.
+        connector: ConnectorName,
+    },
     /// The command id was used before, for another command.
     #[error("command id {command_id} was used for another command")]
     CommandMismatch {
@@ -288,6 +348,14 @@ impl Error {
             Self::DocumentBeingSwept { .. } => "CONNECTOR_DOCUMENT_BEING_SWEPT",
             Self::SweepUnfinishedOperation { .. } => "CONNECTOR_SWEEP_UNFINISHED_OPERATION",
             Self::HlcDrift { .. } => "CONNECTOR_HLC_DRIFT",
+            Self::OperationMismatch { .. } => "CONNECTOR_OPERATION_MISMATCH",
+            Self::OperationBusy { .. } => "CONNECTOR_OPERATION_BUSY",
+            Self::Deferred { .. } => "CONNECTOR_DEFERRED",
+            Self::ReconcileFirst { .. } => "CONNECTOR_RECONCILE_FIRST",
+            Self::ReconcileTooEarly { .. } => "CONNECTOR_RECONCILE_TOO_EARLY",
+            Self::LeaseExpired { .. } => "CONNECTOR_LEASE_EXPIRED",
+            Self::ConnectionForgotten { .. } => "CONNECTOR_CONNECTION_FORGOTTEN",
+            Self::ForgetUnfinishedOperation { .. } => "CONNECTOR_FORGET_UNFINISHED_OPERATION",
             Self::CommandMismatch { .. } => "CONNECTOR_COMMAND_MISMATCH",
             Self::InFlight { .. } => "CONNECTOR_IN_FLIGHT",
             Self::OutcomeUnknown { .. } => "CONNECTOR_OUTCOME_UNKNOWN",

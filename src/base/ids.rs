@@ -10,7 +10,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::error::{Error, Result};
-use super::limits::{MAX_CONNECTOR_BYTES, MAX_NAME_BYTES, MAX_OWNER_BYTES, MAX_SOURCE_ID_BYTES};
+use super::limits::{
+    MAX_CONNECTOR_BYTES, MAX_NAME_BYTES, MAX_OPERATION_ID_BYTES, MAX_OWNER_BYTES,
+    MAX_SOURCE_ID_BYTES,
+};
 
 fn check(field: &'static str, text: &str, max_bytes: usize) -> Result<()> {
     if text.is_empty() {
@@ -156,6 +159,10 @@ identifier!(
 identifier!(
     /// The lineage under which a partition's receipt sequences are comparable.
     Provenance, "provenance", MAX_NAME_BYTES, nothing_more
+);
+identifier!(
+    /// One intended write to a provider, unique over the store.
+    OperationId, "operation_id", MAX_OPERATION_ID_BYTES, nothing_more
 );
 identifier!(
     /// The name under which a host, or a task in it, holds a lease.

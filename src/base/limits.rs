@@ -52,3 +52,7 @@ pub const DEFAULT_PROGRESS_RETRIES: u32 = 5;
 pub const MAX_ANSWER_BYTES: usize = 4_096;
 /// Largest page of a list call.
 pub const MAX_PAGE_ROWS: u32 = 10_000;
+/// Longest operation id.
+pub const MAX_OPERATION_ID_BYTES: usize = 255;
+/// Longest deferral, visibility delay and watch deadline: a year.
+pub const MAX_DELAY_MS: i64 = 366 * 24 * 3_600_000;

@@ -13,7 +13,8 @@ mod time;
 
 pub use error::{Error, ErrorClass, Result, StorageFault};
 pub use ids::{
-    ConnectorName, DocumentId, Holder, ModelId, OwnerDid, PartitionId, Provenance, SourceId,
+    ConnectorName, DocumentId, Holder, ModelId, OperationId, OwnerDid, PartitionId, Provenance,
+    SourceId,
 };
 pub use json::{Digest, Json};
 pub use key::{StreamKey, StreamKind, StreamName};

@@ -7,7 +7,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::tables::{Row, RowKey, Table, Value};
-use crate::base::{ConnectorName, Error, Holder, OwnerDid, Result, Timestamp};
+use crate::base::{
+    ConnectorName, DocumentId, Error, Holder, OperationId, OwnerDid, Result, Timestamp,
+};
 
 /// What a lease is for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -20,12 +22,22 @@ pub enum LeaseScope {
         /// Which connector's.
         connector: ConnectorName,
     },
+    /// One operation on a document.
+    Operation {
+        /// The document.
+        document_id: DocumentId,
+        /// The operation.
+        operation_id: OperationId,
+    },
 }
 
 impl fmt::Display for LeaseScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sync { owner, connector } => write!(f, "sync of {connector} of {owner}"),
+            Self::Operation { document_id, operation_id } => {
+                write!(f, "operation {operation_id} on document {document_id}")
+            }
         }
     }
 }
@@ -34,8 +46,12 @@ impl LeaseScope {
     /// The key of this lease's row.
     #[must_use]
     pub fn row_key(&self) -> RowKey {
-        let Self::Sync { owner, connector } = self;
-        let scope = format!("sync:{owner}\u{1f}{connector}");
+        let scope = match self {
+            Self::Sync { owner, connector } => format!("sync:{owner}\u{1f}{connector}"),
+            Self::Operation { document_id, operation_id } => {
+                format!("operation:{document_id}\u{1f}{operation_id}")
+            }
+        };
         RowKey::new(Table::Lease, vec![Value::text(scope)])
     }
 

@@ -11,7 +11,10 @@ mod lease;
 mod tables;
 
 pub use lease::{Fence, FencingToken, Lease, LeaseScope};
-pub use tables::{Column, ColumnType, ContentRef, Row, RowChange, RowKey, Table, TableSpec, Value};
+pub use tables::{
+    Column, ColumnType, ContentRef, Row, RowChange, RowKey, Table, TableSpec, Value,
+    exists_refusal, forgetting_key,
+};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -49,17 +52,30 @@ pub struct Decision<A: Aggregate> {
     pub rows: Vec<RowChange>,
     /// The stream's earlier events and snapshots are deleted in the same transaction.
     pub erase: bool,
+    /// A snapshot is written with these events, and the events up to it are deleted at once.
+    pub trim: bool,
+    /// Rows that must not be there when the events are written; else the command is refused with
+    /// [`exists_refusal`].
+    pub absent: Vec<RowKey>,
 }
 
 impl<A: Aggregate> Decision<A> {
     /// An answer that changes nothing.
     pub const fn unchanged(reply: A::Reply) -> Self {
-        Self { events: Vec::new(), reply, content: Vec::new(), rows: Vec::new(), erase: false }
+        Self::events(reply, Vec::new())
     }
 
     /// An answer and what happened.
     pub const fn events(reply: A::Reply, events: Vec<A::Event>) -> Self {
-        Self { events, reply, content: Vec::new(), rows: Vec::new(), erase: false }
+        Self {
+            events,
+            reply,
+            content: Vec::new(),
+            rows: Vec::new(),
+            erase: false,
+            trim: false,
+            absent: Vec::new(),
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::base::Digest;
+use crate::base::{ConnectorName, Digest, Error, OperationId, OwnerDid};
 
 /// A column's value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -118,6 +118,14 @@ pub enum Table {
     EntityTrim,
     /// Begun document sweeps.
     DocumentSweep,
+    /// Provider-write operations.
+    Operation,
+    /// The document of each operation id.
+    OperationId,
+    /// Projection watches.
+    ProjectionWatch,
+    /// Connections that are being forgotten.
+    Forgetting,
 }
 
 static LEASE: TableSpec = TableSpec {
@@ -245,9 +253,92 @@ static DOCUMENT_SWEEP: TableSpec = TableSpec {
     key: &[0],
 };
 
+static OPERATION: TableSpec = TableSpec {
+    name: "kubun_connector_operation",
+    columns: &[
+        text("operation_id"),
+        text("document_id"),
+        text("owner_did"),
+        text("connector_name"),
+        text("op"),
+        text("version"),
+        text("request_digest"),
+        text("state"),
+        int("attempts"),
+        int("send_started_at"),
+        int("send_until"),
+        int("visibility_delay"),
+        int("reconcile_read_at"),
+        text("defer_reason"),
+        int("not_before"),
+        text("lease_holder"),
+        text("lease_token"),
+        int("lease_expires_at"),
+        text("source_id"),
+        text("source_version"),
+        text("error"),
+        int("sequence"),
+        int("created_at"),
+        int("updated_at"),
+        int("due_at"),
+    ],
+    key: &[0],
+};
+static OPERATION_ID: TableSpec = TableSpec {
+    name: "connector_operation_id",
+    columns: &[text("operation_id"), text("document_id")],
+    key: &[0],
+};
+static PROJECTION_WATCH: TableSpec = TableSpec {
+    name: "kubun_connector_projection_watch",
+    columns: &[
+        text("document_id"),
+        text("owner_did"),
+        text("connector_name"),
+        text("source_id"),
+        text("reason"),
+        text("expected_digest"),
+        text("written_hlc"),
+        int("armed_at"),
+        int("deadline"),
+        text("status"),
+        int("mismatches"),
+        text("last_fetch_hlc"),
+    ],
+    key: &[0],
+};
+static FORGETTING: TableSpec = TableSpec {
+    name: "connector_forgetting",
+    columns: &[text("owner_did"), text("connector_name"), int("begun_at")],
+    key: &[0, 1],
+};
+
+/// The key of the row that stands while a connection is being forgotten. What begins work for the
+/// connection commits only if the row is not there.
+#[must_use]
+pub fn forgetting_key(owner: &OwnerDid, connector: &ConnectorName) -> RowKey {
+    let values = vec![Value::Text(owner.shared()), Value::Text(connector.shared())];
+    RowKey::new(Table::Forgetting, values)
+}
+
+/// The refusal of an append that must not find this row, and did.
+#[must_use]
+pub fn exists_refusal(key: &RowKey) -> Error {
+    let text = |at: usize| key.values.get(at).and_then(Value::as_text).unwrap_or_default();
+    match key.table {
+        Table::OperationId => OperationId::new(text(0))
+            .map_or_else(|error| error, |operation_id| Error::OperationMismatch { operation_id }),
+        Table::Forgetting => match (OwnerDid::new(text(0)), ConnectorName::new(text(1))) {
+            (Ok(owner), Ok(connector)) => Error::ConnectionForgotten { owner, connector },
+            (Err(error), _) | (_, Err(error)) => error,
+        },
+        _ => Error::AlreadyExists { what: key.table.spec().name },
+    }
+}
+
 impl Table {
     /// All of them, in the order in which a batch writes them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 14] = [
         Self::Lease,
         Self::SyncState,
         Self::PendingAuth,
@@ -258,6 +349,10 @@ impl Table {
         Self::OwedSweep,
         Self::EntityTrim,
         Self::DocumentSweep,
+        Self::Operation,
+        Self::OperationId,
+        Self::ProjectionWatch,
+        Self::Forgetting,
     ];
 
     /// Name, columns and key.
@@ -274,6 +369,10 @@ impl Table {
             Self::OwedSweep => &OWED_SWEEP,
             Self::EntityTrim => &ENTITY_TRIM,
             Self::DocumentSweep => &DOCUMENT_SWEEP,
+            Self::Operation => &OPERATION,
+            Self::OperationId => &OPERATION_ID,
+            Self::ProjectionWatch => &PROJECTION_WATCH,
+            Self::Forgetting => &FORGETTING,
         }
     }
 }

@@ -1,9 +1,16 @@
-//! What may be asked of a document, and what it answers.
+//! What may be asked of a document, and what it answers. Plain data, no rule.
 
 use serde::{Deserialize, Serialize};
 
-use super::state::EntityTrimRecord;
-use crate::base::{ConnectorName, Json, OwnerDid};
+use super::state::{
+    DeferReason, EntityTrimRecord, OperationKind, OperationRecord, ProjectionWatch, WatchReason,
+};
+use super::watch::WatchIdentity;
+use crate::base::{
+    ConnectorName, Digest, Holder, Json, OperationId, OwnerDid, SourceId, Timestamp,
+};
+use crate::domain::{FencingToken, Lease};
+use crate::records::Hlc;
 
 /// A command to one document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +36,231 @@ pub enum DocumentCommand {
     /// Removes everything of the document and erases its history. Part of a unit of work that also
     /// holds every connector with a candidate for it.
     SweepDocumentRows,
+    /// Claims an operation, or creates it.
+    ClaimOperation(ClaimOperation),
+    /// Says that the request leaves now.
+    MarkSendStarted {
+        /// The operation.
+        operation_id: OperationId,
+        /// Proves the claim.
+        token: FencingToken,
+    },
+    /// Gives an operation back until later.
+    DeferOperation {
+        /// The operation.
+        operation_id: OperationId,
+        /// Proves the claim.
+        token: FencingToken,
+        /// Why and for how long.
+        deferral: Deferral,
+    },
+    /// Records that the outcome is unknown, or that the provider has not the write.
+    RecordOperation {
+        /// The operation.
+        operation_id: OperationId,
+        /// Proves the claim.
+        token: FencingToken,
+        /// What is known.
+        outcome: OperationOutcome,
+    },
+    /// Says that the provider is being asked what became of the write.
+    BeginReconcileRead {
+        /// The operation.
+        operation_id: OperationId,
+        /// Proves the claim.
+        token: FencingToken,
+    },
+    /// Ends an operation.
+    FinalizeOperation {
+        /// The operation.
+        operation_id: OperationId,
+        /// Proves the claim.
+        token: FencingToken,
+        /// How it ends.
+        outcome: FinalOutcome,
+    },
+    /// Holds an operation longer.
+    RenewOperationLease {
+        /// The operation.
+        operation_id: OperationId,
+        /// Proves the claim.
+        token: FencingToken,
+        /// For how long from now.
+        ttl_ms: i64,
+    },
+    /// Gives an operation's lease back; its state stays.
+    ReleaseOperationLease {
+        /// The operation.
+        operation_id: OperationId,
+        /// Proves the claim.
+        token: FencingToken,
+    },
+    /// Reads an operation.
+    Operation {
+        /// The operation.
+        operation_id: OperationId,
+    },
+    /// Is there one with a higher sequence that is not dead?
+    HasNewerOperation {
+        /// The operation.
+        operation_id: OperationId,
+    },
+    /// Watches that a write is read back.
+    ArmWatch {
+        /// What is watched.
+        identity: WatchIdentity,
+        /// What is expected.
+        options: WatchOptions,
+    },
+    /// Reads the watch.
+    WatchByDocument,
+    /// Records what a fetch has shown.
+    RecordVerification {
+        /// When the fetch began.
+        fetch_hlc: Hlc,
+        /// What it has shown; none when the entity was absent.
+        observed: Option<Digest>,
+    },
+    /// Ends the watch.
+    DisarmWatch,
+    /// Says whether a fetched value may be applied.
+    ReadWinner {
+        /// When the fetch began.
+        fetch_hlc: Hlc,
+    },
+    /// Removes what a disconnected account has left on the document, and trims its history.
+    ForgetDocumentConnection {
+        /// Whose account.
+        owner: OwnerDid,
+        /// Which connector's.
+        connector: ConnectorName,
+    },
+}
+
+/// The claim of an operation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClaimOperation {
+    /// Unique over the store.
+    pub operation_id: OperationId,
+    /// Whose account is written to.
+    pub owner: OwnerDid,
+    /// Which connector's.
+    pub connector: ConnectorName,
+    /// What is done at the provider.
+    pub op: OperationKind,
+    /// The stamp of the local change.
+    pub version: Hlc,
+    /// The digest of the request, in the host's form.
+    pub request_digest: Digest,
+    /// How long the provider may take to show a write, in milliseconds.
+    pub visibility_delay_ms: i64,
+    /// Who claims.
+    pub holder: Holder,
+    /// For how long, in milliseconds.
+    pub ttl_ms: i64,
+}
+
+/// Why and for how long an operation is given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deferral {
+    /// Why.
+    pub reason: DeferReason,
+    /// For how long, in milliseconds.
+    pub delay_ms: i64,
+    /// The provider has definitely refused what was sent: the mark of sending is cleared.
+    pub definite_refusal: bool,
+}
+
+/// What is known of an operation that was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OperationOutcome {
+    /// Nothing: the provider must be asked.
+    Unknown,
+    /// The provider was asked, and has not the write.
+    NotWritten,
+}
+
+/// How an operation ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FinalOutcome {
+    /// The provider has the write.
+    Committed {
+        /// The entity at the provider.
+        source_id: SourceId,
+        /// The provider's version of it.
+        source_version: Option<String>,
+        /// Arms the watch in the same append.
+        watch: Option<WatchOptions>,
+    },
+    /// The write will never be made.
+    Dead {
+        /// Why.
+        error: String,
+    },
+}
+
+/// What a watch expects.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WatchOptions {
+    /// Why it is armed.
+    pub reason: WatchReason,
+    /// The digest that must be read; none when the entity must be absent.
+    pub expected_digest: Option<Digest>,
+    /// The stamp of the write.
+    pub written_hlc: Hlc,
+    /// How long a different value is only a mismatch, in milliseconds.
+    pub deadline_ms: i64,
+}
+
+/// The permission to send a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SendPermit {
+    /// Nothing may be sent later than so long after the call, in milliseconds.
+    pub send_within_ms: i64,
+    /// The end of that time on the store's clock.
+    pub send_until: Timestamp,
+}
+
+/// What became of an arming.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ArmOutcome {
+    /// There was none.
+    Armed,
+    /// The standing watch was of an older or the same write.
+    Replaced,
+    /// The standing watch is of a newer write.
+    Kept,
+}
+
+/// What a fetch has shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Verification {
+    /// The written value: the watch is removed.
+    Verified,
+    /// Another value.
+    Mismatched {
+        /// How often so far.
+        count: u32,
+    },
+    /// The fetch is older than the write.
+    Stale,
+    /// Another value, and the deadline has passed.
+    Expired,
+    /// Nothing is watched.
+    NoWatch,
+}
+
+/// Who wins a read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum ReadWinner {
+    /// A local write: the fetched value must not be applied.
+    LocalWrite {
+        /// The unfinished operation; none when a watch's write is newer than the fetch.
+        operation_id: Option<OperationId>,
+    },
+    /// The fetched value.
+    Source,
 }
 
 /// The answer to a [`DocumentCommand`].
@@ -39,4 +271,31 @@ pub enum DocumentReply {
     Done,
     /// The trim, or none.
     Trim(Option<EntityTrimRecord>),
+    /// The operation as claimed, with its lease.
+    Claimed {
+        /// `attempted`: it may be sent. `reconcile_only`: the provider must be asked first.
+        operation: Box<OperationRecord>,
+        /// Proves the claim.
+        lease: Lease,
+    },
+    /// The operation was finished before.
+    Finished(Box<OperationRecord>),
+    /// The request may leave.
+    SendPermit(SendPermit),
+    /// The operation is finished; what became of the watch that was asked for.
+    Finalized(Option<ArmOutcome>),
+    /// The renewed lease.
+    Lease(Lease),
+    /// The operation, or none.
+    Operation(Option<Box<OperationRecord>>),
+    /// There is a newer one, or not.
+    HasNewer(bool),
+    /// What became of the arming.
+    Armed(ArmOutcome),
+    /// The watch, or none.
+    Watch(Option<Box<ProjectionWatch>>),
+    /// What the fetch has shown.
+    Verification(Verification),
+    /// Who wins.
+    ReadWinner(ReadWinner),
 }

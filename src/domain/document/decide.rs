@@ -1,10 +1,15 @@
-//! The rules of a document: trims (§9 of the contract) and the two ends of a sweep (§10).
+//! The rules of a document: trims (§9 of the contract), the two ends of a sweep (§10), and which
+//! rule decides which command. Operations and watches have files of their own.
 
 use super::command::{DocumentCommand, DocumentReply};
-use super::event::{self, DocumentEvent, DocumentSweepBegun, EntityTrimSet};
+use super::event::{
+    self, DocumentConnectionForgotten, DocumentEvent, DocumentSweepBegun, EntityTrimSet,
+};
 use super::rows;
-use super::state::{Document, EntityTrimRecord};
-use crate::base::{DocumentId, Error, Result, StreamKey, StreamKind};
+use super::state::{Document, EntityTrimRecord, ProjectionWatch};
+use crate::base::{
+    ConnectorName, DocumentId, Error, Json, OwnerDid, Result, StreamKey, StreamKind,
+};
 use crate::domain::{Aggregate, ContentRef, Context, Decision, Row, RowKey};
 
 impl Aggregate for Document {
@@ -22,11 +27,34 @@ impl Aggregate for Document {
             DocumentCommand::BeginDocumentSweep => "begin_document_sweep",
             DocumentCommand::AbandonDocumentSweep => "abandon_document_sweep",
             DocumentCommand::SweepDocumentRows => "sweep_document_rows",
+            DocumentCommand::ClaimOperation(_) => "claim_operation",
+            DocumentCommand::MarkSendStarted { .. } => "mark_send_started",
+            DocumentCommand::DeferOperation { .. } => "defer_operation",
+            DocumentCommand::RecordOperation { .. } => "record_operation",
+            DocumentCommand::BeginReconcileRead { .. } => "begin_reconcile_read",
+            DocumentCommand::FinalizeOperation { .. } => "finalize_operation",
+            DocumentCommand::RenewOperationLease { .. } => "renew_operation_lease",
+            DocumentCommand::ReleaseOperationLease { .. } => "release_operation_lease",
+            DocumentCommand::Operation { .. } => "operation",
+            DocumentCommand::HasNewerOperation { .. } => "has_newer_operation",
+            DocumentCommand::ArmWatch { .. } => "arm_watch",
+            DocumentCommand::WatchByDocument => "watch_by_document",
+            DocumentCommand::RecordVerification { .. } => "record_verification",
+            DocumentCommand::DisarmWatch => "disarm_watch",
+            DocumentCommand::ReadWinner { .. } => "read_winner",
+            DocumentCommand::ForgetDocumentConnection { .. } => "forget_document_connection",
         }
     }
 
     fn is_read(command: &DocumentCommand) -> bool {
-        matches!(command, DocumentCommand::EntityTrim)
+        matches!(
+            command,
+            DocumentCommand::EntityTrim
+                | DocumentCommand::Operation { .. }
+                | DocumentCommand::HasNewerOperation { .. }
+                | DocumentCommand::WatchByDocument
+                | DocumentCommand::ReadWinner { .. }
+        )
     }
 
     fn decide(
@@ -36,51 +64,45 @@ impl Aggregate for Document {
         context: &Context,
     ) -> Result<Decision<Self>> {
         let document = document_id(key)?;
-        let events = match command {
-            DocumentCommand::EntityTrim => {
-                let trim = self.trim.as_ref().map(|trim| EntityTrimRecord {
-                    document_id: document.clone(),
-                    owner: trim.owner.clone(),
-                    connector: trim.connector.clone(),
-                    trimmed_fields: trim.trimmed_fields.clone(),
-                    updated_at: trim.updated_at,
-                });
-                return Ok(Decision::unchanged(DocumentReply::Trim(trim)));
-            }
+        match command {
+            DocumentCommand::EntityTrim => Ok(self.entity_trim(document)),
             DocumentCommand::SetEntityTrim { owner, connector, trimmed_fields } => {
-                let (owner, connector) = match &self.trim {
-                    Some(standing) => (&standing.owner, &standing.connector),
-                    None => (owner, connector),
-                };
-                vec![DocumentEvent::EntityTrimSet(EntityTrimSet {
-                    owner: owner.clone(),
-                    connector: connector.clone(),
-                    trimmed_fields: trimmed_fields.clone(),
-                    updated_at: context.now,
-                })]
+                Ok(self.set_entity_trim(owner, connector, trimmed_fields, context))
             }
             DocumentCommand::ClearEntityTrim => {
-                self.trim.iter().map(|_| DocumentEvent::EntityTrimCleared).collect()
+                let event = self.trim.iter().map(|_| DocumentEvent::EntityTrimCleared);
+                Ok(Decision::events(DocumentReply::Done, event.collect()))
             }
-            DocumentCommand::BeginDocumentSweep => match self.sweep_begun_at {
-                Some(_) => Vec::new(),
-                None => {
-                    vec![DocumentEvent::DocumentSweepBegun(DocumentSweepBegun { at: context.now })]
-                }
-            },
+            DocumentCommand::BeginDocumentSweep => self.begin_sweep(document, context),
             DocumentCommand::AbandonDocumentSweep => {
-                self.sweep_begun_at.iter().map(|_| DocumentEvent::DocumentSweepAbandoned).collect()
+                let begun = self.sweep_begun_at.iter();
+                let event = begun.map(|_| DocumentEvent::DocumentSweepAbandoned);
+                Ok(Decision::events(DocumentReply::Done, event.collect()))
             }
-            DocumentCommand::SweepDocumentRows => {
-                let mut decision = Decision::unchanged(DocumentReply::Done);
-                if self.has_history {
-                    decision.events.push(DocumentEvent::Swept);
-                    decision.erase = true;
-                }
-                return Ok(decision);
+            DocumentCommand::SweepDocumentRows => self.sweep_rows(document),
+            DocumentCommand::ForgetDocumentConnection { owner, connector } => {
+                Ok(self.forget_connection(owner, connector))
             }
-        };
-        Ok(Decision::events(DocumentReply::Done, events))
+            DocumentCommand::ArmWatch { identity, options } => {
+                self.arm_watch(document, identity, options, context)
+            }
+            DocumentCommand::WatchByDocument => {
+                let watch = self.watch.as_ref().map(|watch| {
+                    let (document_id, watch) = (document.clone(), (**watch).clone());
+                    Box::new(ProjectionWatch { document_id, watch })
+                });
+                Ok(Decision::unchanged(DocumentReply::Watch(watch)))
+            }
+            DocumentCommand::RecordVerification { fetch_hlc, observed } => {
+                Ok(self.record_verification(fetch_hlc, *observed, context))
+            }
+            DocumentCommand::DisarmWatch => Ok(self.disarm_watch()),
+            DocumentCommand::ReadWinner { fetch_hlc } => {
+                let winner = self.read_winner(fetch_hlc);
+                Ok(Decision::unchanged(DocumentReply::ReadWinner(winner)))
+            }
+            _ => self.decide_operation(document, command, context),
+        }
     }
 
     fn apply(&mut self, event: &DocumentEvent) {
@@ -95,7 +117,7 @@ impl Aggregate for Document {
 
     fn row(&self, key: &StreamKey, row: &RowKey) -> Option<Row> {
         match key {
-            StreamKey::Document(document) => rows::row(self, document, row.table),
+            StreamKey::Document(document) => rows::row(self, document, row),
             _ => None,
         }
     }
@@ -109,6 +131,123 @@ impl Aggregate for Document {
 
     fn content(&self, _key: &StreamKey, _row: &RowKey) -> Vec<(usize, ContentRef)> {
         Vec::new()
+    }
+}
+
+impl Document {
+    fn entity_trim(&self, document: &DocumentId) -> Decision<Self> {
+        let trim = self.trim.as_ref().map(|trim| EntityTrimRecord {
+            document_id: document.clone(),
+            owner: trim.owner.clone(),
+            connector: trim.connector.clone(),
+            trimmed_fields: trim.trimmed_fields.clone(),
+            updated_at: trim.updated_at,
+        });
+        Decision::unchanged(DocumentReply::Trim(trim))
+    }
+
+    fn set_entity_trim(
+        &self,
+        owner: &OwnerDid,
+        connector: &ConnectorName,
+        trimmed_fields: &Json,
+        context: &Context,
+    ) -> Decision<Self> {
+        let (owner, connector) = match &self.trim {
+            Some(standing) => (&standing.owner, &standing.connector),
+            None => (owner, connector),
+        };
+        let event = DocumentEvent::EntityTrimSet(EntityTrimSet {
+            owner: owner.clone(),
+            connector: connector.clone(),
+            trimmed_fields: trimmed_fields.clone(),
+            updated_at: context.now,
+        });
+        Decision::events(DocumentReply::Done, vec![event])
+    }
+
+    fn refuse_unfinished(&self, document: &DocumentId) -> Result<()> {
+        match self.unfinished_operation() {
+            Some(_) => Err(Error::SweepUnfinishedOperation { document_id: document.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    fn begin_sweep(&self, document: &DocumentId, context: &Context) -> Result<Decision<Self>> {
+        self.refuse_unfinished(document)?;
+        let begun = DocumentEvent::DocumentSweepBegun(DocumentSweepBegun { at: context.now });
+        let events = if self.sweep_begun_at.is_none() { vec![begun] } else { Vec::new() };
+        Ok(Decision::events(DocumentReply::Done, events))
+    }
+
+    /// Deleting the row of an unfinished operation would let a replay write to the provider again.
+    fn sweep_rows(&self, document: &DocumentId) -> Result<Decision<Self>> {
+        self.refuse_unfinished(document)?;
+        let mut decision = Decision::unchanged(DocumentReply::Done);
+        if self.has_history {
+            decision.events.push(DocumentEvent::Swept);
+            decision.erase = true;
+        }
+        Ok(decision)
+    }
+
+    fn forget_connection(&self, owner: &OwnerDid, connector: &ConnectorName) -> Decision<Self> {
+        let event = DocumentEvent::DocumentConnectionForgotten(DocumentConnectionForgotten {
+            owner: owner.clone(),
+            connector: connector.clone(),
+        });
+        let mut after = self.clone();
+        after.apply_event(&event);
+        if &after == self {
+            return Decision::unchanged(DocumentReply::Done);
+        }
+        let mut decision = Decision::events(DocumentReply::Done, vec![event]);
+        decision.trim = true;
+        decision
+    }
+
+    fn decide_operation(
+        &self,
+        document: &DocumentId,
+        command: &DocumentCommand,
+        context: &Context,
+    ) -> Result<Decision<Self>> {
+        match command {
+            DocumentCommand::ClaimOperation(claim) => {
+                self.claim_operation(document, claim, context)
+            }
+            DocumentCommand::MarkSendStarted { operation_id, token } => {
+                self.mark_send_started(document, operation_id, *token, context)
+            }
+            DocumentCommand::DeferOperation { operation_id, token, deferral } => {
+                self.defer_operation(document, operation_id, *token, *deferral, context)
+            }
+            DocumentCommand::RecordOperation { operation_id, token, outcome } => {
+                self.record_operation(document, operation_id, *token, *outcome, context)
+            }
+            DocumentCommand::BeginReconcileRead { operation_id, token } => {
+                self.begin_reconcile_read(document, operation_id, *token, context)
+            }
+            DocumentCommand::FinalizeOperation { operation_id, token, outcome } => {
+                self.finalize_operation(document, operation_id, *token, outcome, context)
+            }
+            DocumentCommand::RenewOperationLease { operation_id, token, ttl_ms } => {
+                self.renew_operation_lease(document, operation_id, *token, *ttl_ms, context)
+            }
+            DocumentCommand::ReleaseOperationLease { operation_id, token } => {
+                self.release_operation_lease(document, operation_id, *token, context)
+            }
+            DocumentCommand::Operation { operation_id } => {
+                let operation = self.operations.get(operation_id);
+                let view = operation.map(|at| Box::new(at.view(document, operation_id)));
+                Ok(Decision::unchanged(DocumentReply::Operation(view)))
+            }
+            DocumentCommand::HasNewerOperation { operation_id } => {
+                let newer = self.has_newer_operation(operation_id)?;
+                Ok(Decision::unchanged(DocumentReply::HasNewer(newer)))
+            }
+            _ => Err(Error::invalid("command", "expected a command of a document")),
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! A document: its entity trim and its begun sweep.
+//! A document: its entity trim, its operations, its watch, its begun sweep.
 //!
 //! One stream, one actor. It knows nothing of other keys; a sweep that crosses keys is a unit of
 //! work outside.
@@ -6,9 +6,23 @@
 mod command;
 mod decide;
 mod event;
+mod operation;
 mod rows;
 mod state;
+mod watch;
 
-pub use command::{DocumentCommand, DocumentReply};
-pub use event::{DocumentEvent, DocumentSweepBegun, EntityTrimSet};
-pub use state::{Document, EntityTrim, EntityTrimRecord};
+pub use command::{
+    ArmOutcome, ClaimOperation, Deferral, DocumentCommand, DocumentReply, FinalOutcome,
+    OperationOutcome, ReadWinner, SendPermit, Verification, WatchOptions,
+};
+pub use event::{
+    DocumentConnectionForgotten, DocumentEvent, DocumentSweepBegun, EntityTrimSet,
+    OperationClaimed, OperationCreated, OperationDeferred, OperationFinalized,
+    OperationLeaseChanged, OperationRecorded, ReconcileReadBegun, SendStarted, WatchArmed,
+    WatchExpired, WatchMismatched,
+};
+pub use state::{
+    DeferReason, DeferredUntil, Document, EntityTrim, EntityTrimRecord, Operation, OperationKind,
+    OperationPhase, OperationRecord, ProjectionWatch, SendMark, Watch, WatchReason, WatchStatus,
+};
+pub use watch::WatchIdentity;
