@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::command::ReceiptKey;
 use super::event::{CandidatesCreated, CheckpointMoved, ConnectorEvent};
-use super::state::{Candidate, CandidateState, Era, Partition, SweptEra};
+use super::state::{Candidate, CandidateState, Connector, Era, Partition, SweptEra};
 use super::view::SweepCheckpoint;
 use crate::base::{DocumentId, PartitionId, Timestamp};
 
@@ -103,38 +103,45 @@ impl SweptEra {
                 updated_at: created.at,
             };
             *self.open.entry(candidate.sequence).or_default() += 1;
-            if let Some(earlier) = self.candidates.insert(entry.document_id.clone(), candidate) {
-                self.close(&earlier);
+            let earlier = self.candidates.insert(entry.document_id.clone(), candidate);
+            if let Some(open) = earlier.filter(Candidate::is_open) {
+                self.close(open.sequence);
             }
         }
     }
 
     pub(super) fn remove(&mut self, document: &DocumentId) {
-        if let Some(candidate) = self.candidates.remove(document) {
-            self.close(&candidate);
+        if let Some(open) = self.candidates.remove(document).filter(Candidate::is_open) {
+            self.close(open.sequence);
         }
     }
 
     pub(super) fn change(&mut self, document: &DocumentId, change: impl FnOnce(&mut Candidate)) {
         if let Some(candidate) = self.candidates.get_mut(document) {
-            let before = candidate.clone();
+            let was_open = candidate.is_open();
             change(candidate);
-            if before.is_open() && !candidate.is_open() {
-                self.close(&before);
+            if was_open && !candidate.is_open() {
+                let sequence = candidate.sequence;
+                self.close(sequence);
             }
         }
     }
 
-    fn close(&mut self, candidate: &Candidate) {
-        if !candidate.is_open() {
-            return;
-        }
-        if let Some(open) = self.open.get_mut(&candidate.sequence) {
+    fn close(&mut self, sequence: i64) {
+        if let Some(open) = self.open.get_mut(&sequence) {
             *open = open.saturating_sub(1);
             if *open == 0 {
-                self.open.remove(&candidate.sequence);
+                self.open.remove(&sequence);
             }
         }
+    }
+}
+
+impl Connector {
+    /// The checkpoint of a partition, or none.
+    #[must_use]
+    pub fn sweep_checkpoint(&self, partition: &PartitionId) -> Option<SweepCheckpoint> {
+        self.partitions.get(partition)?.checkpoint.clone()
     }
 }
 
