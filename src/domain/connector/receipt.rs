@@ -260,3 +260,7 @@ fn check_predicate(input: &BeginReceipt) -> Result<()> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "receipt_tests.rs"]
+mod tests;

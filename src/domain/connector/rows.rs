@@ -322,3 +322,7 @@ fn candidate_values(candidate: &Candidate) -> [Value; 8] {
         Value::Int(candidate.updated_at.as_millis()),
     ]
 }
+
+#[cfg(test)]
+#[path = "rows_tests.rs"]
+mod tests;

@@ -141,3 +141,7 @@ pub(super) fn check_error(error: Option<&str>) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+#[path = "sync_tests.rs"]
+mod tests;
