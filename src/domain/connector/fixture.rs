@@ -225,10 +225,6 @@ pub(super) fn checkpoint(given: &Given<Connector>) -> Option<(String, i64)> {
     Some((checkpoint.provenance.to_string(), checkpoint.receipt_sequence))
 }
 
-pub(super) fn superseded(key: &ReceiptKey) -> Error {
-    Error::ReceiptSuperseded { partition: key.partition.clone(), sequence: key.sequence }
-}
-
 pub(super) fn content(text: &str) -> ContentRef {
     ContentRef::of(text)
 }
