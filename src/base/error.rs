@@ -163,6 +163,14 @@ pub enum Error {
         /// The document.
         document_id: DocumentId,
     },
+    /// A clock stamp is so far ahead of the wall clock that it would win for ever. It was not taken.
+    #[error("a stamp is {ahead_ms} ms ahead of the wall clock, at most {max_drift_ms} are taken")]
+    HlcDrift {
+        /// How far it is ahead.
+        ahead_ms: i64,
+        /// How far it may be ahead.
+        max_drift_ms: i64,
+    },
     /// The command id was used before, for another command.
     #[error("command id {command_id} was used for another command")]
     CommandMismatch {
@@ -279,6 +287,7 @@ impl Error {
             Self::SweepTooLarge { .. } => "CONNECTOR_SWEEP_TOO_LARGE",
             Self::DocumentBeingSwept { .. } => "CONNECTOR_DOCUMENT_BEING_SWEPT",
             Self::SweepUnfinishedOperation { .. } => "CONNECTOR_SWEEP_UNFINISHED_OPERATION",
+            Self::HlcDrift { .. } => "CONNECTOR_HLC_DRIFT",
             Self::CommandMismatch { .. } => "CONNECTOR_COMMAND_MISMATCH",
             Self::InFlight { .. } => "CONNECTOR_IN_FLIGHT",
             Self::OutcomeUnknown { .. } => "CONNECTOR_OUTCOME_UNKNOWN",
@@ -335,6 +344,11 @@ mod tests {
         let cases = [
             (Error::invalid("owner", "x"), "CONNECTOR_INVALID_INPUT", ErrorClass::Refused),
             (Error::AlreadyConsumed, "CONNECTOR_ALREADY_CONSUMED", ErrorClass::Refused),
+            (
+                Error::HlcDrift { ahead_ms: 2, max_drift_ms: 1 },
+                "CONNECTOR_HLC_DRIFT",
+                ErrorClass::Refused,
+            ),
             (Error::MailboxFull, "CONNECTOR_MAILBOX_FULL", ErrorClass::Retryable),
             (
                 Error::OutcomeUnknown { command_id: id },

@@ -16,7 +16,9 @@ pub const DEFAULT_MAX_JSON_BYTES: usize = 1 << 20;
 /// Longest error text that a host may record: long enough for a provider's message, short enough
 /// that a repeated failure does not fill the journal.
 pub const MAX_ERROR_TEXT_BYTES: usize = 4_096;
-/// Longest authorization `state`, code verifier, scope and redirect URL.
+/// Longest authorization `state`: it is a key, and must fit an index row of PostgreSQL.
+pub const MAX_AUTH_STATE_BYTES: usize = 2_048;
+/// Longest code verifier, scope and redirect URL of an authorization.
 pub const MAX_AUTH_TEXT_BYTES: usize = 8_192;
 /// Most scopes of one authorization.
 pub const MAX_AUTH_SCOPES: usize = 1_000;

@@ -197,6 +197,13 @@ impl CandidateState {
             Self::Dead => "dead",
         }
     }
+
+    /// The state of a word of the table.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let all = [Self::Pending, Self::Confirmed, Self::Dead];
+        all.into_iter().find(|state| state.as_str() == text)
+    }
 }
 
 /// A sweep is owed.
