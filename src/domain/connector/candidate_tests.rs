@@ -104,7 +104,7 @@ fn the_backoff_doubles_to_its_cap_and_chance_takes_a_part_of_it() {
     let delay = |failures, jitter| {
         due_after(failures, &Context { jitter, ..at(1_000) }).as_millis() - 1_000
     };
-    let nearly_1 = 1.0 - f64::EPSILON;
+    let nearly_1 = 0.999_999;
     let cases = [
         (1, 0.0, 0),
         (1, 0.5, 500),
@@ -112,7 +112,7 @@ fn the_backoff_doubles_to_its_cap_and_chance_takes_a_part_of_it() {
         (3, 0.25, 1_000),
         (12, 0.5, 1_024_000),
         (13, 0.5, 1_800_000),
-        (13, nearly_1, 3_599_999),
+        (13, nearly_1, 3_599_996),
         (u32::MAX, 0.5, 1_800_000),
         (1, -1.0, 0),
         (1, 7.0, 1_000),

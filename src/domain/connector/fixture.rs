@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::base::{
-    ConnectorName, DocumentId, Error, Holder, Json, ModelId, OwnerDid, PartitionId, Provenance,
-    Result, Rfc3339, SourceId, StreamKey,
+    ConnectorName, DocumentId, Holder, Json, ModelId, OwnerDid, PartitionId, Provenance, Result,
+    Rfc3339, SourceId, StreamKey,
 };
 use crate::domain::given::{Given, at, given};
 use crate::domain::{ContentRef, LeaseScope};
@@ -87,7 +87,7 @@ pub(super) fn hlc() -> Hlc {
     Hlc::parse(HLC).unwrap()
 }
 
-const HLC: &str = "000001767225600000-00000-host";
+const HLC: &str = "001767225600000-00000000-host";
 
 pub(super) fn receipt(lineage: &str, sequence: i64) -> ReceiptKey {
     ReceiptKey { partition: partition(), provenance: provenance(lineage), sequence }

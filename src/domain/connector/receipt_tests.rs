@@ -4,7 +4,7 @@ use super::super::fixture::*;
 use super::super::{ConnectorCommand, keep_content};
 use super::*;
 use crate::base::{SourceId, Timestamp};
-use crate::domain::Value;
+use crate::domain::Table;
 use crate::domain::given::{Given, at};
 
 fn begun(input: BeginReceipt) -> ConnectorCommand {
@@ -121,8 +121,8 @@ fn a_page_is_added_with_digest_and_count_and_its_ids_are_in_no_event() {
         .then(&[ConnectorEvent::ReceiptExtended(event)])
         .replies(ConnectorReply::NextPage(1));
     given.done(&input, at(2));
-    let row = given.written_rows().find_map(|row| row.values.get(6).and_then(Value::as_text));
-    let ids = SourceIdList::ids(row.unwrap()).unwrap();
+    let row = given.written_rows().find(|row| row.table == Table::ReceiptPage).unwrap();
+    let ids = SourceIdList::ids(row.values[SOURCE_IDS_COLUMN].as_text().unwrap()).unwrap();
     assert_eq!(ids, [source("ä\""), source("b\\")]);
 }
 
