@@ -4,6 +4,7 @@
 //! Each receipt's open candidates are counted, so nothing is scanned when one of many closes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Included};
 
 use super::command::ReceiptKey;
 use super::event::{CandidatesCreated, CheckpointMoved, ConnectorEvent};
@@ -82,7 +83,7 @@ impl SweptEra {
     pub(super) fn wait_for(&mut self, sequence: i64) {
         let awaiting: Vec<i64> = self.awaiting.iter().copied().collect();
         for pair in awaiting.windows(2) {
-            if self.open.range(pair[0] + 1..=pair[1]).next().is_none() {
+            if self.open.range((Excluded(pair[0]), Included(pair[1]))).next().is_none() {
                 self.awaiting.remove(&pair[0]);
             }
         }
