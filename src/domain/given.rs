@@ -43,7 +43,7 @@ pub(crate) struct Given<A: Aggregate> {
 /// What a command comes to.
 pub(crate) struct Then<A: Aggregate>(Result<Decision<A>>);
 
-/// A stream that these events happened to.
+/// A stream that these events happened to. Its rows begin empty: events alone have no content.
 pub(crate) fn given<A: Aggregate>(key: StreamKey, events: &[A::Event]) -> Given<A> {
     let rows = BTreeMap::new();
     let mut given = Given { key, state: A::default(), version: 0, rows };
