@@ -6,8 +6,11 @@
 mod batch;
 mod chain;
 mod codec;
+mod damage;
 mod fold;
+mod inspect;
 pub mod memory;
+mod owners;
 mod port;
 #[cfg(any(test, feature = "testing"))]
 pub mod suite;
