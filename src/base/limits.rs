@@ -26,6 +26,10 @@ pub const MAX_AUTH_SCOPES: usize = 1_000;
 pub const MAX_RECEIPT_IDS: u64 = 1_000_000;
 /// Most bytes of source ids of one receipt.
 pub const MAX_RECEIPT_BYTES: u64 = 64 << 20;
+/// Most pages of one receipt: the state holds a digest of each.
+pub const MAX_RECEIPT_PAGES: u32 = 100_000;
+/// Longest scope and fingerprint of a receipt: a filter in the host's words fits, a listing does not.
+pub const MAX_RECEIPT_TEXT_BYTES: usize = 8_192;
 /// Most candidates in one event: keeps an event far below the codec's size limit.
 pub const MAX_CANDIDATES_PER_EVENT: usize = 1_000;
 /// Shortest lease: below it a lease is lost before its holder can use it.

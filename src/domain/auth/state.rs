@@ -50,6 +50,13 @@ impl PendingAuth {
         }
     }
 
+    /// It was consumed or expired: nothing of it can change any more, but for a new record in the
+    /// place of an expired one.
+    #[must_use]
+    pub const fn is_finished(&self) -> bool {
+        matches!(self, Self::Consumed { .. } | Self::Expired)
+    }
+
     pub(super) fn apply_event(&mut self, event: &PendingAuthEvent) {
         *self = match event {
             PendingAuthEvent::PendingAuthCreated(created) => Self::Pending(Pending {

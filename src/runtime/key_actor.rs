@@ -1,0 +1,603 @@
+//! The actor of one key: decides its commands in turn and answers after the commit.
+//!
+//! The handler decides and applies at once, hands its append to the repository and takes the next
+//! message. When an append fails, the state is dropped and loaded anew, and the commands behind it
+//! are decided again in their order. It holds no lock while it waits and asks no other actor.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use actix::{
+    Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context as ActorScope, Handler,
+    Message, WrapFuture,
+};
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+use super::clock::within;
+use super::decided::{Held, Pending};
+use super::directory::Directory;
+use super::env::{Activation, Env};
+use super::repository::{Confirm, Failure, Ticket, Work, Write, unavailable};
+use super::request::{Intent, Request};
+use super::telemetry;
+use crate::base::limits::MAX_ANSWER_BYTES;
+use crate::base::{Error, Result, StreamKey, StreamName, Timestamp};
+use crate::domain::{Aggregate, Context, Row};
+use crate::journal::{
+    Append, CommandRecord, Expected, decode_value, encode_value, load_state,
+};
+
+/// How often a command may lose to another writer.
+const MAX_CONFLICTS: u32 = 32;
+/// How long a new activation waits for the one before it to end. Should that one hang, the check of
+/// the expected head still keeps the two apart.
+const STOP_DEADLINE: Duration = Duration::from_secs(5);
+/// Events since the snapshot from which a passivation writes one.
+const LONG_TAIL_EVENTS: u64 = 32;
+
+/// What waits in the actor, in its order of arrival.
+enum Waiting<A: Aggregate> {
+    Request(Request<A>),
+    Hold(Hold<A>),
+    Passivate,
+}
+
+/// Requests whose append failed, in order, on their way back to their actor.
+type Returned<A> = Arc<Mutex<Vec<Request<A>>>>;
+
+pub(super) struct KeyActor<A: Aggregate> {
+    key: StreamKey,
+    stream: StreamName,
+    env: Arc<Env>,
+    directory: Weak<Directory<A>>,
+    id: u64,
+    held: Option<Held<A>>,
+    activation: Arc<Activation>,
+    returned: Returned<A>,
+    waiting: VecDeque<Waiting<A>>,
+    /// On a shared storage: a sample of the time and the head is under way.
+    sampling: bool,
+    /// On a shared storage: the heads that this activation knows, from the newest durable one on.
+    heads: VecDeque<Expected>,
+    predecessor: Option<oneshot::Receiver<()>>,
+    /// Dropped with the actor; the next activation of the key waits for it.
+    _finished: oneshot::Sender<()>,
+}
+
+/// What a new actor is told.
+pub(super) struct Birth<A: Aggregate> {
+    pub(super) key: StreamKey,
+    pub(super) env: Arc<Env>,
+    pub(super) directory: Weak<Directory<A>>,
+    pub(super) id: u64,
+    pub(super) predecessor: Option<oneshot::Receiver<()>>,
+    pub(super) finished: oneshot::Sender<()>,
+}
+
+impl<A: Aggregate> Message for Request<A> {
+    type Result = ();
+}
+
+/// Pauses the key and lends its state to a unit of work.
+pub(super) struct Hold<A: Aggregate> {
+    pub(super) lend: oneshot::Sender<Lent<A>>,
+}
+
+impl<A: Aggregate> Message for Hold<A> {
+    type Result = ();
+}
+
+/// A key's state in the hands of a unit of work. Dropped, the key goes back: with its state if the
+/// unit changed nothing, else without, so that it is loaded anew.
+pub(super) struct Lent<A: Aggregate> {
+    pub(super) held: Option<Held<A>>,
+    pub(super) activation: Arc<Activation>,
+    pub(super) changed: bool,
+    give_back: Option<oneshot::Sender<Held<A>>>,
+}
+
+impl<A: Aggregate> Lent<A> {
+    /// Gives the key back with the state that the unit's append has handed over.
+    pub(super) fn give_back(&mut self) {
+        if let (Some(held), Some(give_back)) = (self.held.take(), self.give_back.take()) {
+            let _ = give_back.send(held);
+        }
+    }
+}
+
+impl<A: Aggregate> Drop for Lent<A> {
+    fn drop(&mut self) {
+        if !self.changed {
+            self.give_back();
+        }
+    }
+}
+
+/// The key is no longer in the directory: stop once all is durable.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct Passivate;
+
+/// An append of this key failed.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Wake;
+
+impl<A: Aggregate> KeyActor<A> {
+    pub(super) fn new(birth: Birth<A>) -> Self {
+        Self {
+            stream: birth.key.stream_name(),
+            key: birth.key,
+            env: birth.env,
+            directory: birth.directory,
+            id: birth.id,
+            held: None,
+            activation: Activation::loaded_at(0),
+            returned: Arc::default(),
+            waiting: VecDeque::new(),
+            sampling: false,
+            heads: VecDeque::new(),
+            predecessor: birth.predecessor,
+            _finished: birth.finished,
+        }
+    }
+
+    fn accept(&mut self, waiting: Waiting<A>, scope: &mut ActorScope<Self>) {
+        self.waiting.push_back(waiting);
+        self.proceed(scope);
+    }
+
+    /// Takes what waits as far as it goes without waiting for anything.
+    fn proceed(&mut self, scope: &mut ActorScope<Self>) {
+        if self.sampling {
+            return;
+        }
+        if matches!(self.waiting.front(), Some(Waiting::Passivate)) {
+            self.waiting.pop_front();
+            return self.passivate(scope);
+        }
+        if self.held.is_none() || self.activation.has_failed() {
+            self.reload(scope);
+        } else if self.env.storage.is_shared() {
+            self.sample(scope);
+        } else {
+            let now = self.env.time.now();
+            self.take_waiting(usize::MAX, now, scope);
+        }
+    }
+
+    /// Takes up to `count` waiting items; stops at one that pauses the mailbox.
+    fn take_waiting(&mut self, count: usize, now: Timestamp, scope: &mut ActorScope<Self>) {
+        for _ in 0..count {
+            if self.held.is_none() {
+                return;
+            }
+            match self.waiting.pop_front() {
+                Some(Waiting::Request(request)) => self.decide(request, now, scope),
+                Some(Waiting::Hold(hold)) => self.lend(hold, scope),
+                Some(Waiting::Passivate) => self.passivate(scope),
+                None => return,
+            }
+        }
+    }
+
+    /// Drops the state and loads it anew, after all that was handed over has come to its end; then
+    /// goes on with what came back and what waits. The mailbox waits meanwhile.
+    fn reload(&mut self, scope: &mut ActorScope<Self>) {
+        let predecessor = self.predecessor.take();
+        let was_active = self.held.take().is_some() || self.activation.has_failed();
+        let (env, key) = (Arc::clone(&self.env), self.key.clone());
+        let load = async move {
+            if let Some(predecessor) = predecessor {
+                let _ = within(&env.time, STOP_DEADLINE, predecessor).await;
+            }
+            if was_active {
+                flush(&env).await;
+            }
+            let load = load_state::<A>(&*env.storage, &key);
+            match within(&env.time, env.bounds.command_timeout, load).await {
+                Some(loaded) => loaded,
+                None => Err(unavailable("loading a stream took too long")),
+            }
+        };
+        telemetry::count(
+            if was_active { telemetry::RELOADS } else { telemetry::ACTIVATIONS },
+            A::KIND,
+        );
+        scope.wait(load.into_actor(self).map(|loaded, actor, scope| {
+            actor.take_returned();
+            match loaded {
+                Ok(loaded) => {
+                    let head = loaded.expected;
+                    actor.activation = Activation::loaded_at(head.version);
+                    actor.heads = VecDeque::from([head]);
+                    actor.held =
+                        Some(Held { state: loaded.state, head, tail: loaded.tail_len });
+                    actor.proceed(scope);
+                }
+                Err(error) => actor.refuse_all(&error, scope),
+            }
+        }));
+    }
+
+    fn take_returned(&mut self) {
+        let returned =
+            std::mem::take(&mut *self.returned.lock().unwrap_or_else(PoisonError::into_inner));
+        for request in returned.into_iter().rev() {
+            self.waiting.push_front(Waiting::Request(request));
+        }
+    }
+
+    /// The state can't be loaded: everyone who waits is told, the next message tries again.
+    fn refuse_all(&mut self, error: &Error, scope: &mut ActorScope<Self>) {
+        tracing::warn!(key = %self.key, %error, "a key can't be loaded");
+        self.activation = Activation::loaded_at(0);
+        for waiting in std::mem::take(&mut self.waiting) {
+            match waiting {
+                Waiting::Request(request) => answer::<A>(request, Err(error.clone())),
+                Waiting::Hold(_) => {}
+                Waiting::Passivate => scope.stop(),
+            }
+        }
+    }
+
+    /// On a shared storage: asks for the database's time and this stream's head, by a statement
+    /// begun after everything that waits had come.
+    fn sample(&mut self, scope: &mut ActorScope<Self>) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        self.sampling = true;
+        let covered = self.waiting.len();
+        let durable = self.activation.durable();
+        while self.heads.len() > 1 && self.heads.get(1).is_some_and(|head| head.version <= durable)
+        {
+            self.heads.pop_front();
+        }
+        let (answer, answered) = oneshot::channel();
+        self.env.repository.do_send(Confirm { stream: Arc::clone(&self.stream), answer });
+        let (time, limit) = (self.env.time.clone(), self.env.bounds.command_timeout);
+        let wait = async move {
+            match within(&time, limit, answered).await {
+                Some(Ok(confirmed)) => confirmed,
+                _ => Err(unavailable("the storage does not answer")),
+            }
+        };
+        scope.spawn(wait.into_actor(self).map(move |confirmed, actor, scope| {
+            actor.sampling = false;
+            match confirmed {
+                Ok((now, head)) => actor.confirmed(covered, now, head, scope),
+                Err(error) => {
+                    for waiting in actor.waiting.drain(..covered).collect::<Vec<_>>() {
+                        match waiting {
+                            Waiting::Request(request) => {
+                                answer_error::<A>(request, &error);
+                            }
+                            Waiting::Hold(_) => {}
+                            Waiting::Passivate => actor.waiting.push_front(Waiting::Passivate),
+                        }
+                    }
+                    actor.proceed(scope);
+                }
+            }
+        }));
+    }
+
+    fn confirmed(
+        &mut self,
+        covered: usize,
+        now: Timestamp,
+        head: Option<Expected>,
+        scope: &mut ActorScope<Self>,
+    ) {
+        let known = self.heads.contains(&head.unwrap_or(Expected::NONE));
+        if !known || self.activation.has_failed() {
+            self.activation.fail();
+            self.reload(scope);
+            return;
+        }
+        self.take_waiting(covered, now, scope);
+        if !self.waiting.is_empty() && self.held.is_some() {
+            self.proceed(scope);
+        }
+    }
+
+    fn decide(&mut self, request: Request<A>, now: Timestamp, scope: &mut ActorScope<Self>) {
+        let Some(held) = self.held.as_mut() else { return };
+        let waited = self.env.time.elapsed().saturating_sub(request.sent_at);
+        telemetry::waited(&request.span, waited);
+        let made;
+        let command = match &request.intent {
+            Intent::Plain(command) => command,
+            Intent::Compute { make, .. } => {
+                match catch_unwind(AssertUnwindSafe(|| make(&held.state))) {
+                    Ok(Ok(command)) => {
+                        made = command;
+                        &made
+                    }
+                    Ok(Err(error)) => return self.after_durable(request, Err(error), scope),
+                    Err(_) => return self.after_durable(request, Err(Error::ClosurePanicked), scope),
+                }
+            }
+        };
+        let expected = held.head;
+        let context = Context {
+            now,
+            id: self.env.ids.id(now),
+            jitter: self.env.jitter.unit(),
+            generation: self.env.storage.generation(),
+            next_version: expected.version + 1,
+            fence: request.fence.clone(),
+        };
+        let mut pending = Pending::default();
+        match held.run(&self.key, command, &context, request.command_id, &mut pending) {
+            Ok(reply) => {
+                let changes = !pending.events.is_empty() || !pending.rows.is_empty();
+                if changes || request.digest.is_some() {
+                    self.hand_over(request, reply, expected, pending, scope);
+                } else {
+                    self.after_durable(request, Ok(reply), scope);
+                }
+            }
+            Err(refusal) => self.after_durable(request, Err(refusal), scope),
+        }
+    }
+
+    fn hand_over(
+        &mut self,
+        request: Request<A>,
+        reply: A::Reply,
+        expected: Expected,
+        pending: Pending,
+        scope: &mut ActorScope<Self>,
+    ) {
+        let Some(held) = self.held.as_mut() else { return };
+        let record = match record::<A>(&request, &reply) {
+            Ok(record) => record,
+            Err(error) => {
+                // The state has the events already, and they must not count.
+                self.activation.fail();
+                answer_error::<A>(request, &error);
+                return self.reload(scope);
+            }
+        };
+        let every = self.env.bounds.snapshot_every_events;
+        let part = held.part(&self.key, &self.stream, expected, pending, every);
+        let version = held.head.version;
+        if self.env.storage.is_shared() && version > expected.version {
+            self.heads.push_back(held.head);
+        }
+        let append = Append {
+            command_id: request.command_id,
+            record,
+            parts: vec![part],
+            fences: request.fence.iter().cloned().collect(),
+        };
+        let ticket = self.ticket(request, Ok(reply), scope);
+        let reaches = vec![(Arc::clone(&self.activation), version)];
+        self.env.repository.do_send(Work::Write(Write { append, reaches, ticket }));
+    }
+
+    /// Answers once everything that the answer was decided on is durable.
+    fn after_durable(
+        &mut self,
+        request: Request<A>,
+        result: Result<A::Reply>,
+        scope: &mut ActorScope<Self>,
+    ) {
+        let accepted = self.held.as_ref().map_or(0, |held| held.head.version);
+        if self.activation.durable() >= accepted && !self.activation.has_failed() {
+            answer::<A>(request, result);
+        } else {
+            let ticket = self.ticket(request, result, scope);
+            let activation = Arc::clone(&self.activation);
+            self.env.repository.do_send(Work::Barrier { activation, ticket });
+        }
+    }
+
+    fn ticket(
+        &self,
+        request: Request<A>,
+        result: Result<A::Reply>,
+        scope: &ActorScope<Self>,
+    ) -> Box<dyn Ticket> {
+        let returned = Arc::clone(&self.returned);
+        Box::new(KeyTicket { request, result, returned, actor: scope.address() })
+    }
+
+    /// Lends the state to a unit of work. The mailbox waits until it comes back, or the hold limit
+    /// passes; without the state, the next message loads it.
+    fn lend(&mut self, hold: Hold<A>, scope: &mut ActorScope<Self>) {
+        let Some(held) = self.held.take() else { return };
+        let (give_back, given_back) = oneshot::channel();
+        let activation = Arc::clone(&self.activation);
+        let lent =
+            Lent { held: Some(held), activation, changed: false, give_back: Some(give_back) };
+        if let Err(mut unwanted) = hold.lend.send(lent) {
+            self.held = unwanted.held.take();
+            return;
+        }
+        let (time, limit) = (self.env.time.clone(), self.env.bounds.hold_limit);
+        let wait = async move { within(&time, limit, given_back).await };
+        scope.wait(wait.into_actor(self).map(|given_back, actor, scope| {
+            match given_back {
+                Some(Ok(held)) => {
+                    if actor.env.storage.is_shared() {
+                        actor.heads.push_back(held.head);
+                    }
+                    actor.held = Some(held);
+                }
+                _ => actor.activation.fail(),
+            }
+            if !actor.waiting.is_empty() {
+                actor.proceed(scope);
+            }
+        }));
+    }
+
+    fn passivate(&mut self, scope: &mut ActorScope<Self>) {
+        let Some(held) = self.held.as_ref() else { return scope.stop() };
+        let durable = self.activation.durable() >= held.head.version;
+        if self.activation.has_failed() {
+            self.waiting.push_back(Waiting::Passivate);
+            return self.reload(scope);
+        }
+        let env = Arc::clone(&self.env);
+        if !durable {
+            self.waiting.push_back(Waiting::Passivate);
+            let wait = async move { flush(&env).await };
+            return scope.wait(wait.into_actor(self).map(|(), actor, scope| actor.proceed(scope)));
+        }
+        telemetry::count(telemetry::PASSIVATIONS, A::KIND);
+        let snapshot = (held.tail >= LONG_TAIL_EVENTS).then(|| held.snapshot(&self.key)).flatten();
+        let Some(snapshot) = snapshot else { return scope.stop() };
+        let (stream, head) = (Arc::clone(&self.stream), held.head);
+        let write = async move {
+            let written = env.storage.write_snapshot(&stream, head, snapshot);
+            if let Some(Err(error)) = within(&env.time, STOP_DEADLINE, written).await {
+                tracing::warn!(%error, "no snapshot was written at passivation");
+            }
+        };
+        scope.wait(write.into_actor(self).map(|(), _, scope| scope.stop()));
+    }
+}
+
+/// Waits until all that was handed to the repository before has come to its end.
+async fn flush(env: &Env) {
+    let (done, flushed) = oneshot::channel();
+    env.repository.do_send(Work::Flush(done));
+    let _ = flushed.await;
+}
+
+fn answer<A: Aggregate>(request: Request<A>, result: Result<A::Reply>) {
+    telemetry::answered(request.intent.name(), &result, &request.span);
+    let Request { reply, room, .. } = request;
+    // Room is given back first, so that a caller that sends again at once finds it.
+    drop(room);
+    reply.send(result);
+}
+
+fn answer_error<A: Aggregate>(request: Request<A>, error: &Error) {
+    answer::<A>(request, Err(error.clone()));
+}
+
+fn record<A: Aggregate>(request: &Request<A>, reply: &A::Reply) -> Result<Option<CommandRecord>> {
+    let (Some(digest), Some(reply)) = (request.digest, A::recorded(reply)) else {
+        return Ok(None);
+    };
+    let answer = encode_value(&reply)?;
+    if answer.len() > MAX_ANSWER_BYTES {
+        let reason = format!("expected a command whose answer has at most {MAX_ANSWER_BYTES} bytes");
+        return Err(Error::invalid("command_id", reason));
+    }
+    Ok(Some(CommandRecord { digest, answer }))
+}
+
+/// The answer of a repeated command: the first one, if it is the same command.
+pub(super) fn known_answer<A: Aggregate>(
+    record: &CommandRecord,
+    digest: Option<crate::base::Digest>,
+    command_id: Uuid,
+) -> Result<A::Reply> {
+    if digest == Some(record.digest) {
+        decode_value(&record.answer)
+    } else {
+        Err(Error::CommandMismatch { command_id })
+    }
+}
+
+struct KeyTicket<A: Aggregate> {
+    request: Request<A>,
+    result: Result<A::Reply>,
+    returned: Returned<A>,
+    actor: Addr<KeyActor<A>>,
+}
+
+impl<A: Aggregate> Ticket for KeyTicket<A> {
+    fn committed(self: Box<Self>, taken: Vec<Row>) {
+        let result = self.result.map(|reply| A::with_taken(reply, taken));
+        answer::<A>(self.request, result);
+    }
+
+    fn failed(self: Box<Self>, failure: Failure) {
+        let Self { mut request, returned, actor, .. } = *self;
+        let command_id = request.command_id;
+        match failure {
+            Failure::Conflict if request.conflicts >= MAX_CONFLICTS => {
+                answer_error::<A>(request, &Error::Contention);
+            }
+            Failure::Conflict | Failure::Stale => {
+                if matches!(failure, Failure::Conflict) {
+                    request.conflicts += 1;
+                }
+                returned.lock().unwrap_or_else(PoisonError::into_inner).push(request);
+            }
+            Failure::Fence(fence) => answer_error::<A>(request, &fence.scope.lost()),
+            Failure::Known(record) => {
+                let digest = request.digest;
+                answer::<A>(request, known_answer::<A>(&record, digest, command_id));
+            }
+            Failure::Storage(error) => answer_error::<A>(request, &error),
+            Failure::Unknown => {
+                answer_error::<A>(request, &Error::OutcomeUnknown { command_id });
+            }
+        }
+        actor.do_send(Wake);
+    }
+}
+
+/// Nothing of an actor is pinned in place.
+impl<A: Aggregate> Unpin for KeyActor<A> {}
+
+impl<A: Aggregate> Actor for KeyActor<A> {
+    type Context = ActorScope<Self>;
+}
+
+impl<A: Aggregate> Handler<Request<A>> for KeyActor<A> {
+    type Result = ();
+
+    fn handle(&mut self, request: Request<A>, scope: &mut ActorScope<Self>) {
+        self.accept(Waiting::Request(request), scope);
+    }
+}
+
+impl<A: Aggregate> Handler<Hold<A>> for KeyActor<A> {
+    type Result = ();
+
+    fn handle(&mut self, hold: Hold<A>, scope: &mut ActorScope<Self>) {
+        self.accept(Waiting::Hold(hold), scope);
+    }
+}
+
+impl<A: Aggregate> Handler<Passivate> for KeyActor<A> {
+    type Result = ();
+
+    fn handle(&mut self, _: Passivate, scope: &mut ActorScope<Self>) {
+        if self.held.is_none() && self.waiting.is_empty() {
+            scope.stop();
+        } else {
+            self.accept(Waiting::Passivate, scope);
+        }
+    }
+}
+
+impl<A: Aggregate> Handler<Wake> for KeyActor<A> {
+    type Result = ();
+
+    fn handle(&mut self, _: Wake, scope: &mut ActorScope<Self>) {
+        if self.activation.has_failed() && !self.sampling {
+            self.reload(scope);
+        }
+    }
+}
+
+impl<A: Aggregate> Drop for KeyActor<A> {
+    fn drop(&mut self) {
+        if let Some(directory) = self.directory.upgrade() {
+            directory.ended(&self.key, self.id, std::thread::panicking());
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! The repository actor: the only writer. It takes appends, commits them in groups, and tells each
+//! waiter what became of its own.
+//!
+//! While one batch is being committed the next gathers; no timer delays a lone command. It knows
+//! appends and tickets, no commands and no states.
+//!
+//! ```text
+//! accepted ──▶ queue ──▶ batch ──▶ written (storage) ──▶ durable ──▶ replies
+//! ```
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{
+    Actor, ActorFutureExt, AsyncContext, Context, Handler, Message, WrapFuture,
+};
+use tokio::sync::oneshot;
+
+use super::clock::{StoreTime, within};
+use super::env::{Activation, Counters};
+use super::telemetry;
+use crate::base::{Error, Result, StorageFault, StreamName, Timestamp};
+use crate::domain::{Fence, Row};
+use crate::journal::{
+    Append, AppendOutcome, BatchError, CommandRecord, Expected, Storage,
+};
+
+/// Most appends of one batch: bounds the time to the first answer.
+const MAX_BATCH_APPENDS: usize = 4_096;
+/// Most bytes of events of one batch: bounds the write-ahead log and the memory.
+const MAX_BATCH_BYTES: usize = 8 << 20;
+/// Tries of a batch that fails for a passing reason.
+const MAX_BATCH_TRIES: u32 = 10;
+/// First pause between them; it doubles.
+const BATCH_RETRY_PAUSE: Duration = Duration::from_millis(2);
+/// Pause between two look-ups of an unknown outcome.
+const LOOK_UP_PAUSE: Duration = Duration::from_millis(100);
+/// Quiet time after an erasure before the storage is told to clean up. The contract allows 10 s.
+const IDLE_AFTER_ERASURE: Duration = Duration::from_secs(5);
+
+/// Why an append is not durable.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// Another writer was faster.
+    Conflict,
+    /// An earlier append of the same activation failed.
+    Stale,
+    /// The lease is lost.
+    Fence(Fence),
+    /// The command id has an outcome.
+    Known(CommandRecord),
+    /// The storage failed; nothing was written.
+    Storage(Error),
+    /// It may be written or not.
+    Unknown,
+}
+
+/// Somebody waits for the end of an append, or for the durability of those before it.
+pub(super) trait Ticket: Send {
+    /// Everything it waits for is durable.
+    fn committed(self: Box<Self>, taken: Vec<Row>);
+    /// It is not, for this reason.
+    fn failed(self: Box<Self>, failure: Failure);
+}
+
+/// An append with the activations it was decided on and the versions they reach.
+pub(super) struct Write {
+    pub(super) append: Append,
+    pub(super) reaches: Vec<(Arc<Activation>, i64)>,
+    pub(super) ticket: Box<dyn Ticket>,
+}
+
+/// What the repository does, in the order in which it is asked.
+pub(super) enum Work {
+    /// Commit an append.
+    Write(Write),
+    /// Answer once all earlier appends of the activation are durable, or fail with them.
+    Barrier { activation: Arc<Activation>, ticket: Box<dyn Ticket> },
+    /// Say when all earlier work is done, whatever became of it.
+    Flush(oneshot::Sender<()>),
+    /// Let the storage clean up.
+    Idle,
+    /// Close the storage.
+    Close(oneshot::Sender<Result<()>>),
+}
+
+impl Message for Work {
+    type Result = ();
+}
+
+/// Asks for the database's time and a stream's head, by a statement begun after this.
+pub(super) struct Confirm {
+    pub(super) stream: StreamName,
+    pub(super) answer: oneshot::Sender<Result<(Timestamp, Option<Expected>)>>,
+}
+
+impl Message for Confirm {
+    type Result = ();
+}
+
+pub(crate) struct Repository {
+    storage: Arc<dyn Storage>,
+    time: StoreTime,
+    counters: Arc<Counters>,
+    command_timeout: Duration,
+    queue: VecDeque<Work>,
+    busy: bool,
+    confirms: Vec<Confirm>,
+    confirming: bool,
+    idle_planned: bool,
+}
+
+/// The work of one batch, in order; the appends themselves are in the batch.
+enum Slot {
+    Write { reaches: Vec<(Arc<Activation>, i64)>, ticket: Box<dyn Ticket>, events: u64 },
+    Barrier { activation: Arc<Activation>, ticket: Box<dyn Ticket> },
+    Flush(oneshot::Sender<()>),
+}
+
+/// What a batch came to, append by append.
+type Outcomes = Vec<Result<AppendOutcome, Failure>>;
+
+impl Repository {
+    pub(super) fn new(
+        storage: Arc<dyn Storage>,
+        time: StoreTime,
+        counters: Arc<Counters>,
+        command_timeout: Duration,
+    ) -> Self {
+        Self {
+            storage,
+            time,
+            counters,
+            command_timeout,
+            queue: VecDeque::new(),
+            busy: false,
+            confirms: Vec::new(),
+            confirming: false,
+            idle_planned: false,
+        }
+    }
+
+    fn proceed(&mut self, context: &mut Context<Self>) {
+        while !self.busy {
+            match self.queue.front() {
+                None => return,
+                Some(Work::Idle | Work::Close(_)) => self.maintain(context),
+                Some(_) => self.commit_next(context),
+            }
+        }
+    }
+
+    fn maintain(&mut self, context: &mut Context<Self>) {
+        let storage = Arc::clone(&self.storage);
+        let work = self.queue.pop_front();
+        self.busy = true;
+        let run = async move {
+            match work {
+                Some(Work::Close(done)) => {
+                    let _ = done.send(storage.close().await);
+                }
+                _ => {
+                    if let Err(error) = storage.idle().await {
+                        tracing::warn!(%error, "clean-up of the storage failed");
+                    }
+                }
+            }
+        };
+        context.spawn(run.into_actor(self).map(|(), actor, context| {
+            actor.busy = false;
+            actor.proceed(context);
+        }));
+    }
+
+    /// Takes the next batch off the queue. A batch without an append is answered at once.
+    fn commit_next(&mut self, context: &mut Context<Self>) {
+        let (batch, slots) = self.gather();
+        if batch.is_empty() {
+            self.settle(slots, Vec::new());
+            return;
+        }
+        self.busy = true;
+        let erases = batch.iter().any(|append| append.parts.iter().any(|part| part.erase));
+        let (storage, time) = (Arc::clone(&self.storage), self.time.clone());
+        let timeout = self.command_timeout;
+        let begun = self.time.elapsed();
+        // A task of its own, so that a panic in the storage ends the batch and not the repository.
+        let appends = batch.len();
+        let commit = actix_rt::spawn(commit(storage, time, batch, timeout));
+        context.spawn(commit.into_actor(self).map(move |outcomes, actor, context| {
+            actor.busy = false;
+            telemetry::committed(appends, actor.time.elapsed().saturating_sub(begun));
+            actor.counters.batches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let unknown = || (0..appends).map(|_| Err(Failure::Unknown)).collect();
+            actor.settle(slots, outcomes.unwrap_or_else(|_| unknown()));
+            if erases {
+                actor.plan_idle(context);
+            }
+            actor.proceed(context);
+        }));
+    }
+
+    fn gather(&mut self) -> (Vec<Append>, Vec<Slot>) {
+        let (mut batch, mut slots, mut bytes) = (Vec::new(), Vec::new(), 0_usize);
+        while batch.len() < MAX_BATCH_APPENDS && bytes < MAX_BATCH_BYTES {
+            match self.queue.pop_front() {
+                Some(Work::Write(write)) => {
+                    if write.reaches.iter().any(|(activation, _)| activation.has_failed()) {
+                        fail(&write.reaches, write.ticket, Failure::Stale);
+                        continue;
+                    }
+                    let events = write.append.parts.iter().flat_map(|part| &part.events);
+                    let count = events.clone().count() as u64;
+                    bytes += events.map(|event| event.payload.len()).sum::<usize>();
+                    batch.push(write.append);
+                    let (reaches, ticket) = (write.reaches, write.ticket);
+                    slots.push(Slot::Write { reaches, ticket, events: count });
+                }
+                Some(Work::Barrier { activation, ticket }) => {
+                    slots.push(Slot::Barrier { activation, ticket });
+                }
+                Some(Work::Flush(done)) => slots.push(Slot::Flush(done)),
+                Some(work) => {
+                    self.queue.push_front(work);
+                    break;
+                }
+                None => break,
+            }
+        }
+        (batch, slots)
+    }
+
+    /// Publishes what is durable, then answers, in the order in which the work came.
+    fn settle(&self, slots: Vec<Slot>, outcomes: Outcomes) {
+        use std::sync::atomic::Ordering::Relaxed;
+        let mut outcomes = outcomes.into_iter();
+        for slot in slots {
+            match slot {
+                Slot::Write { reaches, ticket, events } => match outcomes.next() {
+                    Some(Ok(AppendOutcome::Committed { taken })) => {
+                        for (activation, version) in &reaches {
+                            activation.set_durable(*version);
+                        }
+                        self.counters.events.fetch_add(events, Relaxed);
+                        self.counters.appends.fetch_add(1, Relaxed);
+                        ticket.committed(taken);
+                    }
+                    outcome => fail(&reaches, ticket, failure(outcome)),
+                },
+                Slot::Barrier { activation, ticket } if activation.has_failed() => {
+                    ticket.failed(Failure::Stale);
+                }
+                Slot::Barrier { ticket, .. } => ticket.committed(Vec::new()),
+                Slot::Flush(done) => {
+                    let _ = done.send(());
+                }
+            }
+        }
+    }
+
+    fn plan_idle(&mut self, context: &mut Context<Self>) {
+        if self.idle_planned {
+            return;
+        }
+        self.idle_planned = true;
+        let pause = self.time.sleep(IDLE_AFTER_ERASURE);
+        context.spawn(pause.into_actor(self).map(|(), actor, context| {
+            actor.idle_planned = false;
+            actor.queue.push_back(Work::Idle);
+            actor.proceed(context);
+        }));
+    }
+
+    /// One statement for all that wait, begun after the last of them came.
+    fn confirm(&mut self, context: &mut Context<Self>) {
+        if self.confirming || self.confirms.is_empty() {
+            return;
+        }
+        self.confirming = true;
+        let waiting = std::mem::take(&mut self.confirms);
+        let storage = Arc::clone(&self.storage);
+        let run = async move {
+            let streams: Vec<StreamName> =
+                waiting.iter().map(|confirm| Arc::clone(&confirm.stream)).collect();
+            let heads = storage.confirm_heads(&streams).await;
+            for (index, confirm) in waiting.into_iter().enumerate() {
+                let answer = match &heads {
+                    Ok(heads) => Ok((heads.now, heads.heads.get(index).copied().flatten())),
+                    Err(error) => Err(error.clone()),
+                };
+                let _ = confirm.answer.send(answer);
+            }
+        };
+        context.spawn(run.into_actor(self).map(|(), actor, context| {
+            actor.confirming = false;
+            actor.confirm(context);
+        }));
+    }
+}
+
+fn failure(outcome: Option<Result<AppendOutcome, Failure>>) -> Failure {
+    match outcome {
+        Some(Ok(AppendOutcome::Conflict)) => {
+            metrics::counter!(telemetry::CONFLICTS).increment(1);
+            Failure::Conflict
+        }
+        Some(Ok(AppendOutcome::FenceLost { fence })) => Failure::Fence(fence),
+        Some(Ok(AppendOutcome::CommandKnown(record))) => Failure::Known(record),
+        Some(Err(failure)) => failure,
+        Some(Ok(AppendOutcome::Committed { .. })) | None => Failure::Unknown,
+    }
+}
+
+/// Once an append has failed, every later one of its activations is refused until their actors
+/// have reloaded. Of two failures of one activation only the first has a reason of its own.
+fn fail(reaches: &[(Arc<Activation>, i64)], ticket: Box<dyn Ticket>, failure: Failure) {
+    let behind = reaches.iter().any(|(activation, _)| activation.has_failed());
+    for (activation, _) in reaches {
+        activation.fail();
+    }
+    let conflict = matches!(failure, Failure::Conflict);
+    ticket.failed(if conflict && behind { Failure::Stale } else { failure });
+}
+
+/// Writes one batch, to the end: no step of it is ever dropped half-way.
+async fn commit(
+    storage: Arc<dyn Storage>,
+    time: StoreTime,
+    batch: Vec<Append>,
+    timeout: Duration,
+) -> Outcomes {
+    let mut pause = BATCH_RETRY_PAUSE;
+    let mut tries = 1;
+    let error = loop {
+        match storage.append(&batch, time.now()).await {
+            Ok(outcomes) => return outcomes.into_iter().map(Ok).collect(),
+            Err(BatchError::Passing(_)) if tries < MAX_BATCH_TRIES => {
+                tries += 1;
+                time.sleep(pause).await;
+                pause *= 2;
+            }
+            Err(BatchError::Passing(error) | BatchError::Failed(error)) => break error,
+            Err(BatchError::Unknown(error)) => {
+                tracing::warn!(%error, "the outcome of a commit is looked up");
+                return look_up(&*storage, &time, &batch, timeout).await;
+            }
+        }
+    };
+    tracing::warn!(%error, appends = batch.len(), "a batch failed");
+    batch.iter().map(|_| Err(Failure::Storage(error.clone()))).collect()
+}
+
+/// Finds out what became of each append. One that is not there cannot come any more, so its actor
+/// may decide it again.
+async fn look_up(
+    storage: &dyn Storage,
+    time: &StoreTime,
+    batch: &[Append],
+    timeout: Duration,
+) -> Outcomes {
+    let give_up_at = time.elapsed() + timeout;
+    let mut outcomes = Vec::with_capacity(batch.len());
+    for append in batch {
+        let outcome = loop {
+            let left = give_up_at.saturating_sub(time.elapsed());
+            match within(time, left, storage.look_up(append)).await {
+                Some(Ok(Some(outcome))) => break Ok(outcome),
+                Some(Ok(None)) => break Err(Failure::Stale),
+                Some(Err(error)) => {
+                    tracing::warn!(%error, "an outcome can't be looked up yet");
+                    if time.elapsed() + LOOK_UP_PAUSE >= give_up_at {
+                        break Err(Failure::Unknown);
+                    }
+                    time.sleep(LOOK_UP_PAUSE).await;
+                }
+                None => break Err(Failure::Unknown),
+            }
+        };
+        outcomes.push(outcome);
+    }
+    outcomes
+}
+
+impl Actor for Repository {
+    type Context = Context<Self>;
+}
+
+impl Handler<Work> for Repository {
+    type Result = ();
+
+    fn handle(&mut self, work: Work, context: &mut Context<Self>) {
+        self.queue.push_back(work);
+        self.proceed(context);
+    }
+}
+
+impl Handler<Confirm> for Repository {
+    type Result = ();
+
+    fn handle(&mut self, confirm: Confirm, context: &mut Context<Self>) {
+        self.confirms.push(confirm);
+        self.confirm(context);
+    }
+}
+
+/// The error of a storage that does not answer in time.
+pub(super) fn unavailable(context: &str) -> Error {
+    Error::storage(StorageFault::Unavailable, context)
+}
