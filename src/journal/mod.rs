@@ -12,6 +12,8 @@ mod inspect;
 pub mod memory;
 mod owners;
 mod port;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 #[cfg(any(test, feature = "testing"))]
 pub mod suite;
 
@@ -27,3 +29,5 @@ pub use port::{
     Heads, HistoryCut, JournalRecord, Loaded, NewEvent, NewSnapshot, Order, Part, RowQuery,
     SnapshotRecord, Storage, StreamPage,
 };
+#[cfg(feature = "sqlite")]
+pub use sqlite::{SqliteOptions, SqliteStorage, Synchronous};
