@@ -1,0 +1,1 @@
+//! The read tables come back as they were.

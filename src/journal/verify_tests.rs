@@ -1,0 +1,1 @@
+//! Every kind of damage, and its name.
