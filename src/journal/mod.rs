@@ -18,6 +18,8 @@ pub mod sqlite;
 #[cfg(any(test, feature = "testing"))]
 pub mod suite;
 mod verify;
+#[cfg(test)]
+mod world;
 
 pub use batch::{Judged, Plan, StreamWrite, View, judge};
 pub use chain::{ChainHash, EventHashInput};
