@@ -158,3 +158,67 @@ CREATE TABLE kubun_connector_entity_trim (
   trimmed_fields TEXT NOT NULL,
   updated_at INTEGER NOT NULL
 ) WITHOUT ROWID;
+
+CREATE TABLE kubun_connector_operation (
+  operation_id TEXT NOT NULL PRIMARY KEY,
+  document_id TEXT NOT NULL,
+  owner_did TEXT NOT NULL,
+  connector_name TEXT NOT NULL,
+  op TEXT NOT NULL,
+  version TEXT NOT NULL,
+  request_digest TEXT NOT NULL,
+  state TEXT NOT NULL,
+  attempts INTEGER NOT NULL,
+  send_started_at INTEGER,
+  send_until INTEGER,
+  visibility_delay INTEGER NOT NULL,
+  reconcile_read_at INTEGER,
+  defer_reason TEXT,
+  not_before INTEGER,
+  lease_holder TEXT,
+  lease_token TEXT,
+  lease_expires_at INTEGER,
+  source_id TEXT,
+  source_version TEXT,
+  error TEXT,
+  sequence INTEGER NOT NULL,
+  created_at INTEGER NOT NULL,
+  updated_at INTEGER NOT NULL,
+  due_at INTEGER
+) WITHOUT ROWID;
+CREATE INDEX connector_operation_document_idx ON kubun_connector_operation (document_id);
+CREATE INDEX connector_operation_state_idx
+  ON kubun_connector_operation (owner_did, connector_name, state);
+CREATE INDEX connector_operation_due_idx
+  ON kubun_connector_operation (due_at) WHERE due_at IS NOT NULL;
+
+CREATE TABLE connector_operation_id (
+  operation_id TEXT NOT NULL PRIMARY KEY,
+  document_id TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE kubun_connector_projection_watch (
+  document_id TEXT NOT NULL PRIMARY KEY,
+  owner_did TEXT NOT NULL,
+  connector_name TEXT NOT NULL,
+  source_id TEXT NOT NULL,
+  reason TEXT NOT NULL,
+  expected_digest TEXT,
+  written_hlc TEXT NOT NULL,
+  armed_at INTEGER NOT NULL,
+  deadline INTEGER NOT NULL,
+  status TEXT NOT NULL,
+  mismatches INTEGER NOT NULL,
+  last_fetch_hlc TEXT
+) WITHOUT ROWID;
+CREATE INDEX connector_watch_source_idx
+  ON kubun_connector_projection_watch (owner_did, connector_name, source_id);
+CREATE INDEX connector_watch_deadline_idx
+  ON kubun_connector_projection_watch (deadline, document_id);
+
+CREATE TABLE connector_forgetting (
+  owner_did TEXT NOT NULL,
+  connector_name TEXT NOT NULL,
+  begun_at INTEGER NOT NULL,
+  PRIMARY KEY (owner_did, connector_name)
+) STRICT, WITHOUT ROWID;

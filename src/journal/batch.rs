@@ -5,7 +5,7 @@
 //! the backend writes the [`Plan`]. No check relies on a constraint, and one bad append never
 //! fails its neighbours.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use uuid::Uuid;
 
@@ -26,8 +26,8 @@ pub struct View {
     pub leases: HashMap<RowKey, Value>,
     /// The recorded outcomes of the batch's command ids that are known.
     pub commands: HashMap<Uuid, CommandRecord>,
-    /// The rows that the batch takes and that are there.
-    pub taken: HashMap<RowKey, Row>,
+    /// The rows that the batch takes, or expects to be absent, and that are there.
+    pub standing: HashMap<RowKey, Row>,
 }
 
 /// An event of a plan.
@@ -73,6 +73,8 @@ pub struct StreamWrite<'a> {
     pub head: Head,
     /// Stored events up to this version, and stored snapshots, are deleted.
     pub erase_through: Option<i64>,
+    /// Stored events up to this version are deleted, and count as trimmed in the feed.
+    pub trim_through: Option<i64>,
     /// The snapshot to write.
     pub snapshot: Option<SnapshotWrite<'a>>,
 }
@@ -151,15 +153,37 @@ fn refusal(
     if let Some(fence) = append.fences.iter().find(|fence| !is_current(fence, view, plan)) {
         return Some(AppendOutcome::FenceLost { fence: fence.clone() });
     }
-    let conflict = append.parts.iter().any(|part| {
+    if conflicts(append, view, plan) {
+        return Some(AppendOutcome::Conflict);
+    }
+    let exists = append.absent.iter().find(|key| match plan.rows.get(*key) {
+        Some(folded) => folded.is_some(),
+        None => view.standing.contains_key(*key),
+    });
+    exists.map(|key| AppendOutcome::RowExists(key.clone()))
+}
+
+fn conflicts(append: &Append, view: &View, plan: &Plan<'_>) -> bool {
+    append.parts.iter().any(|part| {
         let head = head_of(&part.stream, view, plan);
         let found = head.map_or(Expected::NONE, |head| Expected {
             version: head.version,
             command_id: head.command_id,
         });
         found != part.expected
+    })
+}
+
+/// The rows that a batch must be judged on: those that it takes, and those that it expects to be
+/// absent.
+#[must_use]
+pub fn named_rows(batch: &[Append]) -> BTreeSet<&RowKey> {
+    let parts = batch.iter().flat_map(|append| &append.parts);
+    let taken = parts.flat_map(|part| &part.rows).filter_map(|change| match change {
+        RowChange::Take(key) => Some(key),
+        RowChange::Put(_) | RowChange::Delete(_) => None,
     });
-    conflict.then_some(AppendOutcome::Conflict)
+    taken.chain(batch.iter().flat_map(|append| &append.absent)).collect()
 }
 
 fn is_current(fence: &Fence, view: &View, plan: &Plan<'_>) -> bool {
@@ -196,8 +220,9 @@ fn write_part<'a>(
         command_id: Uuid::nil(),
         hash: start_hash(&part.stream),
     });
-    let erase_through = part.erase.then_some(head.version);
-    if part.erase {
+    let trims = part.trim && part.snapshot.is_some();
+    let version_before = head.version;
+    if part.erase || trims {
         plan.journal.retain(|write| write.stream != &part.stream);
     }
     for event in &part.events {
@@ -239,12 +264,16 @@ fn write_part<'a>(
         existed,
         head,
         erase_through: None,
+        trim_through: None,
         snapshot: None,
     });
     write.head = head;
     if part.erase {
-        write.erase_through = erase_through;
+        write.erase_through = Some(version_before);
         write.snapshot = None;
+    }
+    if trims {
+        write.trim_through = Some(version_before);
     }
     if snapshot.is_some() {
         write.snapshot = snapshot;
@@ -268,7 +297,7 @@ fn fold_rows(part: &Part, view: &View, plan: &mut Plan<'_>, taken: &mut Vec<Row>
             RowChange::Take(key) => {
                 let standing = match plan.rows.insert(key.clone(), None) {
                     Some(folded) => folded,
-                    None => view.taken.get(key).cloned(),
+                    None => view.standing.get(key).cloned(),
                 };
                 taken.extend(standing);
             }

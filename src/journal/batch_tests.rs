@@ -21,11 +21,18 @@ fn part(stream: &str, expected: Expected, events: Vec<NewEvent>) -> Part {
         rows: Vec::new(),
         snapshot: None,
         erase: false,
+        trim: false,
     }
 }
 
 fn append(command: u128, parts: Vec<Part>) -> Append {
-    Append { command_id: Uuid::from_u128(command), record: None, parts, fences: Vec::new() }
+    Append {
+        command_id: Uuid::from_u128(command),
+        record: None,
+        parts,
+        fences: Vec::new(),
+        absent: Vec::new(),
+    }
 }
 
 fn at(version: i64, command: u128) -> Expected {
@@ -146,7 +153,7 @@ fn a_row_is_taken_once() {
         append
     };
     let batch = [take(1, Expected::NONE), take(2, at(1, 1))];
-    let view = View { taken: HashMap::from([(row.key(), row.clone())]), ..View::default() };
+    let view = View { standing: HashMap::from([(row.key(), row.clone())]), ..View::default() };
     let judged = judge(&batch, &view, Timestamp::default());
     let expected = [
         AppendOutcome::Committed { taken: vec![row.clone()] },
@@ -178,4 +185,40 @@ fn an_erasure_takes_the_events_of_its_own_batch_with_it_and_restarts_the_chain()
     assert_eq!(swept.hash, input.chain(&start_hash("a")));
     let stream = name("a");
     assert_eq!(judged.plan.streams.get(&stream).and_then(|write| write.erase_through), Some(2));
+}
+
+#[test]
+fn a_row_that_must_be_absent_refuses_its_append_alone() {
+    let row = trim("d", Value::text("x"));
+    let mut first = append(1, vec![part("a", Expected::NONE, vec![event(2)])]);
+    first.absent.push(row.key());
+    first.parts[0].rows.push(RowChange::Put(row.clone()));
+    let mut second = append(2, vec![part("b", Expected::NONE, vec![event(2)])]);
+    second.absent.push(row.key());
+    let neighbour = append(3, vec![part("c", Expected::NONE, vec![event(2)])]);
+    let batch = [first, second, neighbour];
+    assert_eq!(named_rows(&batch).len(), 1);
+    let judged = judge(&batch, &View::default(), Timestamp::default());
+    assert_eq!(committed(&judged), [true, false, true]);
+    assert_eq!(judged.outcomes[1], AppendOutcome::RowExists(row.key()));
+    let standing = HashMap::from([(row.key(), row.clone())]);
+    let view = View { standing, ..View::default() };
+    let judged = judge(&batch[..1], &view, Timestamp::default());
+    assert_eq!(judged.outcomes, [AppendOutcome::RowExists(row.key())]);
+}
+
+#[test]
+fn a_trim_takes_the_events_before_it_and_keeps_its_own() {
+    let first = append(1, vec![part("a", Expected::NONE, vec![event(2), event(3)])]);
+    let mut trim = append(2, vec![part("a", at(2, 1), vec![event(4)])]);
+    trim.parts[0].trim = true;
+    trim.parts[0].snapshot = Some(crate::journal::NewSnapshot { schema: 1, payload: vec![9] });
+    let batch = [first, trim];
+    let judged = judge(&batch, &View::default(), Timestamp::default());
+    let versions: Vec<i64> = judged.plan.journal.iter().map(|write| write.version).collect();
+    assert_eq!(versions, [3]);
+    let stream = name("a");
+    let write = &judged.plan.streams[&stream];
+    assert_eq!(write.trim_through, Some(2));
+    assert_eq!(write.snapshot.as_ref().map(|snapshot| snapshot.version), Some(3));
 }

@@ -46,8 +46,15 @@ async fn append(
         snapshot: snapshot
             .map(|state| NewSnapshot { schema: 1, payload: encode_snapshot(state).unwrap() }),
         erase: event.is_swept(),
+        trim: false,
     };
-    let append = Append { command_id, record: None, parts: vec![part], fences: Vec::new() };
+    let append = Append {
+        command_id,
+        record: None,
+        parts: vec![part],
+        fences: Vec::new(),
+        absent: Vec::new(),
+    };
     let outcomes = storage.append(&[append], Timestamp::from_millis(7)).await.unwrap();
     assert!(matches!(outcomes[..], [AppendOutcome::Committed { .. }]));
     Expected { version, command_id }

@@ -21,7 +21,7 @@ mod verify;
 #[cfg(test)]
 mod world;
 
-pub use batch::{Judged, Plan, StreamWrite, View, judge};
+pub use batch::{Judged, Plan, StreamWrite, View, judge, named_rows};
 pub use chain::{ChainHash, EventHashInput};
 pub use codec::{
     decode_event, decode_snapshot, decode_value, encode_event, encode_snapshot, encode_value,

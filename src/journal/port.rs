@@ -83,6 +83,9 @@ pub struct Part {
     pub snapshot: Option<NewSnapshot>,
     /// The stream's events and snapshots before these events are deleted.
     pub erase: bool,
+    /// The stream's events before these are deleted; the snapshot of this part takes their place.
+    /// Without a snapshot it has no effect.
+    pub trim: bool,
 }
 
 /// The outcome of a command with a caller's id, kept so that a repeat gets the first answer.
@@ -105,6 +108,8 @@ pub struct Append {
     pub parts: Vec<Part>,
     /// The leases that must be current.
     pub fences: Vec<Fence>,
+    /// The rows that must not be there.
+    pub absent: Vec<RowKey>,
 }
 
 /// What became of one append of a batch.
@@ -122,6 +127,8 @@ pub enum AppendOutcome {
         /// The fence that failed.
         fence: Fence,
     },
+    /// A row is there that must not be. Nothing was written.
+    RowExists(RowKey),
     /// The command id is known with this outcome. Nothing was written.
     CommandKnown(CommandRecord),
 }

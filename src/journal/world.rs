@@ -74,10 +74,17 @@ async fn run<A: Aggregate>(
         rows,
         snapshot,
         erase: decision.erase,
+        trim: false,
     };
     let position = storage.last_position().await.unwrap();
     let command_id = Uuid::from_u128(u128::try_from(position).unwrap() + 1);
-    let append = Append { command_id, record: None, parts: vec![part], fences: Vec::new() };
+    let append = Append {
+        command_id,
+        record: None,
+        parts: vec![part],
+        fences: Vec::new(),
+        absent: Vec::new(),
+    };
     let outcomes = storage.append(&[append], NOW).await.unwrap();
     assert!(matches!(outcomes[..], [AppendOutcome::Committed { .. }]));
 }

@@ -27,6 +27,8 @@ pub(super) struct Pending {
     pub(super) content: Vec<(RowKey, usize, Value)>,
     pub(super) rows: Vec<RowChange>,
     pub(super) erase: bool,
+    pub(super) trim: bool,
+    pub(super) absent: Vec<RowKey>,
 }
 
 impl<A: Aggregate> Held<A> {
@@ -79,6 +81,8 @@ impl<A: Aggregate> Held<A> {
         pending.events.append(&mut encoded);
         pending.content.extend(decision.content);
         pending.rows.extend(decision.rows);
+        pending.trim |= decision.trim;
+        pending.absent.extend(decision.absent);
         decision.reply
     }
 
@@ -91,7 +95,7 @@ impl<A: Aggregate> Held<A> {
         pending: Pending,
         snapshot_every: u32,
     ) -> Part {
-        let Pending { events, mut touched, content, mut rows, erase } = pending;
+        let Pending { events, mut touched, content, mut rows, erase, trim, absent: _ } = pending;
         touched.sort_unstable();
         touched.dedup();
         for row_key in touched {
@@ -108,13 +112,22 @@ impl<A: Aggregate> Held<A> {
             };
             rows.push(change);
         }
-        let snapshot = (self.tail >= u64::from(snapshot_every) && !events.is_empty())
+        let snapshot = ((trim || self.tail >= u64::from(snapshot_every)) && !events.is_empty())
             .then(|| self.snapshot(key))
             .flatten();
         if snapshot.is_some() {
             self.tail = 0;
         }
-        Part { stream: Arc::clone(stream), kind: A::KIND, expected, events, rows, snapshot, erase }
+        Part {
+            stream: Arc::clone(stream),
+            kind: A::KIND,
+            expected,
+            events,
+            rows,
+            snapshot,
+            erase,
+            trim,
+        }
     }
 
     /// A snapshot of the state. One that can't be encoded is left out: the events are all there.

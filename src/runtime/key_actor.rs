@@ -25,7 +25,7 @@ use super::request::{Intent, Request};
 use super::telemetry;
 use crate::base::limits::MAX_ANSWER_BYTES;
 use crate::base::{Error, Result, StreamKey, StreamName, Timestamp};
-use crate::domain::{Aggregate, Context, Row};
+use crate::domain::{Aggregate, Context, Row, exists_refusal};
 use crate::journal::{Append, CommandRecord, Expected, decode_value, encode_value, load_state};
 
 /// How often a command may lose to another writer.
@@ -350,7 +350,7 @@ impl<A: Aggregate> KeyActor<A> {
         request: Request<A>,
         reply: A::Reply,
         expected: Expected,
-        pending: Pending,
+        mut pending: Pending,
         scope: &mut ActorScope<Self>,
     ) {
         let Some(held) = self.held.as_mut() else { return };
@@ -364,6 +364,7 @@ impl<A: Aggregate> KeyActor<A> {
             }
         };
         let every = self.env.bounds.snapshot_every_events;
+        let absent = std::mem::take(&mut pending.absent);
         let part = held.part(&self.key, &self.stream, expected, pending, every);
         let version = held.head.version;
         if self.env.storage.is_shared() && version > expected.version {
@@ -374,6 +375,7 @@ impl<A: Aggregate> KeyActor<A> {
             record,
             parts: vec![part],
             fences: request.fence.iter().cloned().collect(),
+            absent,
         };
         let ticket = self.ticket(request, Ok(reply), scope);
         let reaches = vec![(Arc::clone(&self.activation), version)];
@@ -536,6 +538,7 @@ impl<A: Aggregate> Ticket for KeyTicket<A> {
                 returned.lock().unwrap_or_else(PoisonError::into_inner).push(request);
             }
             Failure::Fence(fence) => answer_error::<A>(request, &fence.scope.lost()),
+            Failure::Exists(key) => answer_error::<A>(request, &exists_refusal(&key)),
             Failure::Known(record) => {
                 let digest = request.digest;
                 answer::<A>(request, known_answer::<A>(&record, digest, command_id));

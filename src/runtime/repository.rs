@@ -19,7 +19,7 @@ use super::clock::{StoreTime, within};
 use super::env::{Activation, Counters};
 use super::telemetry;
 use crate::base::{Error, Result, StorageFault, StreamName, Timestamp};
-use crate::domain::{Fence, Row};
+use crate::domain::{Fence, Row, RowKey};
 use crate::journal::{Append, AppendOutcome, BatchError, CommandRecord, Expected, Storage};
 
 /// Most appends of one batch: bounds the time to the first answer.
@@ -44,6 +44,8 @@ pub(super) enum Failure {
     Stale,
     /// The lease is lost.
     Fence(Fence),
+    /// A row is there that must not be.
+    Exists(RowKey),
     /// The command id has an outcome.
     Known(CommandRecord),
     /// The storage failed; nothing was written.
@@ -302,6 +304,7 @@ fn failure(outcome: Option<Result<AppendOutcome, Failure>>) -> Failure {
             Failure::Conflict
         }
         Some(Ok(AppendOutcome::FenceLost { fence })) => Failure::Fence(fence),
+        Some(Ok(AppendOutcome::RowExists(key))) => Failure::Exists(key),
         Some(Ok(AppendOutcome::CommandKnown(record))) => Failure::Known(record),
         Some(Err(failure)) => failure,
         Some(Ok(AppendOutcome::Committed { .. })) | None => Failure::Unknown,

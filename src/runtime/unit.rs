@@ -22,7 +22,7 @@ use crate::base::{Error, OwnerDid, Result, StreamKey, StreamName, Timestamp};
 use crate::domain::auth::PendingAuth;
 use crate::domain::connector::Connector;
 use crate::domain::document::Document;
-use crate::domain::{Aggregate, Context, Fence, Row};
+use crate::domain::{Aggregate, Context, Fence, Row, RowKey, exists_refusal};
 use crate::journal::{Append, Expected, Part};
 
 /// One held key, whatever its kind.
@@ -142,6 +142,14 @@ impl AnyKey {
         }
     }
 
+    fn absent(&mut self) -> &mut Vec<RowKey> {
+        match self {
+            Self::Document(held) => &mut held.pending.absent,
+            Self::Connector(held) => &mut held.pending.absent,
+            Self::Auth(held) => &mut held.pending.absent,
+        }
+    }
+
     fn give_back(&mut self) {
         match self {
             Self::Document(held) => held.lent.give_back(),
@@ -217,8 +225,9 @@ impl Unit {
         let keys = self.keys().take();
         let mut keys =
             keys.ok_or_else(|| Error::NotHeld { key: "anything any more".to_owned() })?;
-        let (mut parts, mut reaches) = (Vec::new(), Vec::new());
+        let (mut parts, mut reaches, mut absent) = (Vec::new(), Vec::new(), Vec::new());
         for (key, any) in &mut keys {
+            absent.append(any.absent());
             if let Some((part, activation, version)) =
                 any.part(key, self.env.bounds.snapshot_every_events)
             {
@@ -227,7 +236,7 @@ impl Unit {
             }
         }
         let fences = self.fence.iter().cloned().collect();
-        let append = Append { command_id: self.command_id, record: None, parts, fences };
+        let append = Append { command_id: self.command_id, record: None, parts, fences, absent };
         let (reply, answered) = Reply::new();
         let ticket = Box::new(UnitTicket { reply, command_id: self.command_id });
         self.env.repository.do_send(Work::Write(Write { append, reaches, ticket }));
@@ -254,6 +263,7 @@ impl Ticket for UnitTicket {
         let error = match failure {
             Failure::Conflict | Failure::Stale | Failure::Known(_) => Error::Contention,
             Failure::Fence(fence) => fence.scope.lost(),
+            Failure::Exists(key) => exists_refusal(&key),
             Failure::Storage(error) => error,
             Failure::Unknown => Error::OutcomeUnknown { command_id: self.command_id },
         };

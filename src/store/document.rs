@@ -64,7 +64,7 @@ impl DocumentRef {
     async fn done(&self, command: DocumentCommand) -> Result<()> {
         match self.send(command).await? {
             DocumentReply::Done => Ok(()),
-            DocumentReply::Trim(_) => Err(unexpected()),
+            _ => Err(unexpected()),
         }
     }
 
@@ -91,7 +91,7 @@ impl DocumentRef {
     pub async fn entity_trim(&self) -> Result<Option<EntityTrimRecord>> {
         match self.send(DocumentCommand::EntityTrim).await? {
             DocumentReply::Trim(trim) => Ok(trim),
-            DocumentReply::Done => Err(unexpected()),
+            _ => Err(unexpected()),
         }
     }
 

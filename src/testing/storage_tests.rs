@@ -15,9 +15,10 @@ fn append(command: u128, expected: Expected) -> Append {
         rows: Vec::new(),
         snapshot: None,
         erase: false,
+        trim: false,
     };
     let command_id = Uuid::from_u128(command);
-    Append { command_id, record: None, parts: vec![part], fences: Vec::new() }
+    Append { command_id, record: None, parts: vec![part], fences: Vec::new(), absent: Vec::new() }
 }
 
 fn faulty() -> FaultyStorage {

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use crate::base::{StreamName, Timestamp};
 use crate::domain::{Row, RowChange, RowKey, Value};
 use crate::journal::batch::{
-    JournalWrite, LEASE_TOKEN_COLUMN, Plan, SnapshotWrite, StreamWrite, View, judge,
+    JournalWrite, LEASE_TOKEN_COLUMN, Plan, SnapshotWrite, StreamWrite, View, judge, named_rows,
 };
 use crate::journal::port::{
     Append, AppendOutcome, CommandRecord, Expected, Head, HistoryCut, JournalRecord, SnapshotRecord,
@@ -95,13 +95,11 @@ impl Tables {
                 if let Some(stream) = self.streams.get(&part.stream) {
                     view.heads.insert(part.stream.clone(), stream.head);
                 }
-                for change in &part.rows {
-                    if let RowChange::Take(key) = change
-                        && let Some(row) = self.rows.get(key)
-                    {
-                        view.taken.insert(key.clone(), row.clone());
-                    }
-                }
+            }
+        }
+        for key in named_rows(batch) {
+            if let Some(row) = self.rows.get(key) {
+                view.standing.insert(key.clone(), row.clone());
             }
         }
         view
@@ -137,8 +135,13 @@ impl Tables {
             snapshot: None,
         });
         stream.head = write.head;
-        if let Some(through) = write.erase_through {
+        if write.trim_through.is_some() {
+            self.trimmed_up_to = self.last_position;
+        }
+        if write.erase_through.is_some() {
             stream.snapshot = None;
+        }
+        if let Some(through) = write.erase_through.max(write.trim_through) {
             let kept = stream.positions.split_off(&through.saturating_add(1));
             for position in std::mem::replace(&mut stream.positions, kept).into_values() {
                 self.journal.remove(&position);

@@ -98,10 +98,15 @@ impl<'p> Script<'p> {
         let mut script = Self::default();
         let id = |name: &StreamName| Bind::Int(streams.get(name).copied().unwrap_or_default());
         for write in plan.streams.values().filter(|write| write.existed) {
-            if let Some(through) = write.erase_through {
+            if let Some(through) = write.erase_through.max(write.trim_through) {
                 script.push(Shape::EraseEvents, [id(write.name), Bind::Int(through)]);
+            }
+            if write.erase_through.is_some() {
                 script.push(Shape::EraseSnapshots, [id(write.name)]);
             }
+        }
+        if plan.streams.values().any(|write| write.trim_through.is_some()) {
+            script.push(Shape::Trimmed, [Bind::Int(last_position)]);
         }
         for write in plan.streams.values() {
             let binds = [

@@ -51,9 +51,10 @@ pub(super) fn trim_append(
         rows: vec![RowChange::Put(row)],
         snapshot: None,
         erase: false,
+        trim: false,
     };
     let command_id = Uuid::from_u128(command);
-    Append { command_id, record: None, parts: vec![part], fences: Vec::new() }
+    Append { command_id, record: None, parts: vec![part], fences: Vec::new(), absent: Vec::new() }
 }
 
 pub(super) fn expected(version: i64, command: u128) -> Expected {
@@ -415,8 +416,13 @@ async fn outcomes_of_commands_are_kept_and_forgotten() {
     let store = open(&path).await;
     let record = CommandRecord { digest: crate::base::Digest::of(b"c"), answer: vec![1, 2] };
     let command_id = Uuid::from_u128(5);
-    let append =
-        Append { command_id, record: Some(record.clone()), parts: Vec::new(), fences: Vec::new() };
+    let append = Append {
+        command_id,
+        record: Some(record.clone()),
+        parts: Vec::new(),
+        fences: Vec::new(),
+        absent: Vec::new(),
+    };
     assert_eq!(store.look_up(&append).await.unwrap(), None);
     commit(&store, append.clone()).await;
     assert_eq!(store.command(command_id).await.unwrap(), Some(record.clone()));

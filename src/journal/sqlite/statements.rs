@@ -24,6 +24,8 @@ pub(super) enum Shape {
     EraseEvents,
     /// Deletes snapshots.
     EraseSnapshots,
+    /// Says that events up to a position may have been trimmed.
+    Trimmed,
     /// Creates or moves heads.
     Streams,
     /// Writes events.
@@ -51,7 +53,7 @@ impl Shape {
     pub(super) fn width(self) -> usize {
         match self {
             Self::Begin | Self::Commit => 0,
-            Self::EraseSnapshots => 1,
+            Self::EraseSnapshots | Self::Trimmed => 1,
             Self::EraseEvents => 2,
             Self::Commands => 4,
             Self::Streams | Self::Snapshots => 6,
@@ -87,6 +89,9 @@ impl Shape {
                 sql.push_str("DELETE FROM connector_snapshot WHERE stream IN ");
                 write_list(sql, rows);
             }
+            Self::Trimmed => sql.push_str(
+                "UPDATE connector_meta SET value = max(value, ?) WHERE key = 'trimmed_up_to'",
+            ),
             Self::Streams => {
                 sql.push_str(
                     "INSERT INTO connector_stream \

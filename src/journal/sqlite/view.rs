@@ -11,8 +11,8 @@ use super::read::{blob_digest, blob_uuid, bytes, head_of, int, row_of, text};
 use super::script::add_value;
 use super::statements::{MAX_STATEMENT_ROWS, write_key_match, write_list, write_names};
 use crate::base::{Error, StreamName};
-use crate::domain::{RowChange, RowKey, Table, Value};
-use crate::journal::batch::{LEASE_TOKEN_COLUMN, View};
+use crate::domain::{RowKey, Table, Value};
+use crate::journal::batch::{LEASE_TOKEN_COLUMN, View, named_rows};
 use crate::journal::{Append, CommandRecord};
 
 /// The ids of the streams of a batch that have one.
@@ -29,7 +29,7 @@ pub(super) async fn load(
     load_heads(connection, known, batch, &mut view, &mut ids).await?;
     load_leases(connection, known, batch, &mut view).await?;
     load_commands(connection, batch, &mut view).await?;
-    load_taken(connection, batch, &mut view).await?;
+    load_standing(connection, batch, &mut view).await?;
     Ok((view, ids))
 }
 
@@ -142,23 +142,16 @@ async fn load_commands(
     Ok(())
 }
 
-async fn load_taken(
+async fn load_standing(
     connection: &mut SqliteConnection,
     batch: &[Append],
     view: &mut View,
 ) -> sqlx::Result<()> {
-    let mut keys: Vec<RowKey> = Vec::new();
-    for change in batch.iter().flat_map(|append| &append.parts).flat_map(|part| &part.rows) {
-        if let RowChange::Take(key) = change {
-            keys.push(key.clone());
-        }
-    }
-    keys.sort();
-    keys.dedup();
+    let keys: Vec<RowKey> = named_rows(batch).into_iter().cloned().collect();
     for keys in keys.chunk_by(|a, b| a.table == b.table) {
         let Some(first) = keys.first() else { continue };
         for row in select_rows(connection, first.table, keys).await? {
-            view.taken.insert(row.key(), row);
+            view.standing.insert(row.key(), row);
         }
     }
     Ok(())

@@ -147,7 +147,7 @@ impl Writer {
                 let head = KnownHead { stream, head: write.head };
                 self.known.set_head(StreamName::clone(write.name), head);
             }
-            self.has_erased |= write.erase_through.is_some();
+            self.has_erased |= write.erase_through.is_some() || write.trim_through.is_some();
         }
         for (key, row) in &plan.rows {
             if key.table == Table::Lease {

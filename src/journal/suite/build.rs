@@ -49,11 +49,12 @@ pub(super) fn part(stream: &str, expected: Expected, events: Vec<NewEvent>) -> P
         rows: Vec::new(),
         snapshot: None,
         erase: false,
+        trim: false,
     }
 }
 
 pub(super) fn unit(command: u128, parts: Vec<Part>) -> Append {
-    Append { command_id: id(command), record: None, parts, fences: Vec::new() }
+    Append { command_id: id(command), record: None, parts, fences: Vec::new(), absent: Vec::new() }
 }
 
 /// One event on one stream.
