@@ -9,8 +9,8 @@
 //! source entity, named by its path below the source. Files that lie in the source itself belong to
 //! no partition and are left alone.
 //!
-//! In reading order: `sync` is one round over all owners, `partition` one enumeration and `sweep`
-//! the deletions; `provider` is the account and `graph` the mirror; `lease` says who may write.
+//! In reading order: `sync` is one round over all owners, `partition` and `page` one
+//! enumeration, `sweep` the deletions; `provider` is the account and `graph` the mirror; `lease` says who may write.
 //! `host` and `owners` are what lies on the disk besides, `watch`, `report` and `summary` what a
 //! person sees.
 
@@ -23,6 +23,7 @@ mod graph;
 mod host;
 mod lease;
 mod owners;
+mod page;
 mod partition;
 mod provider;
 mod report;

@@ -5,21 +5,15 @@
 //! before it is safe.
 
 use connector_store::{
-    BeginReceipt, DocumentId, Error, Json, MassDeleteGuard, ModelId, PartitionId, ReceiptKey,
-    ReceiptKind, Rfc3339, SourceId, SyncProgress,
+    BeginReceipt, Error, Json, MassDeleteGuard, ModelId, PartitionId, ReceiptKey, ReceiptKind,
+    Rfc3339, SourceId, SyncProgress,
 };
 use serde_json::json;
 
-use crate::Failure;
-use crate::document::{Document, MODEL, fit_body, id_of, title_of};
-use crate::graph::Known;
-use crate::provider::{Content, Entry, Fetched, Skip};
+use crate::document::MODEL;
 use crate::summary::Counts;
 use crate::sync::{OwnerRun, now};
-use crate::tasks::at_once;
-
-/// So many commands of one owner are under way at a time: enough to fill the store's batches.
-const COMMANDS_AT_ONCE: usize = 256;
+use crate::{Failure, page};
 
 /// Mirrors one partition and commits its receipt.
 pub async fn mirror(
@@ -33,7 +27,7 @@ pub async fn mirror(
         tokio::task::spawn_blocking(move || folder.list(&partition)).await?
     };
     run.mirror.report.found(listing.entries.len());
-    tell_skipped(run, &listing.skipped, counts);
+    run.tell_skipped(&listing.skipped, counts);
 
     let mut receipt = Some(begin_receipt(run, partition).await?);
     let page_size = usize::try_from(run.mirror.page_size)?;
@@ -42,7 +36,7 @@ pub async fn mirror(
         if run.mirror.stop.requested() {
             return Ok(());
         }
-        let present = mirror_page(run, partition, entries, counts).await?;
+        let present = page::mirror(run, partition, entries, counts).await?;
         if let Some(key) = receipt.take() {
             receipt = extend_receipt(run, key, pages, present).await?;
         }
@@ -65,13 +59,6 @@ pub async fn mirror(
     }
 }
 
-fn tell_skipped(run: &OwnerRun, skipped: &[Skip], counts: &mut Counts) {
-    for skip in skipped {
-        run.mirror.report.skipped(&skip.path, &skip.reason);
-        counts.skipped += 1;
-    }
-}
-
 async fn begin_receipt(run: &OwnerRun, partition: &PartitionId) -> Result<ReceiptKey, Failure> {
     let receipt = run
         .connector
@@ -89,126 +76,6 @@ async fn begin_receipt(run: &OwnerRun, partition: &PartitionId) -> Result<Receip
     run.mirror.report.step(|| format!("receipt of {partition} begun"));
     let (provenance, sequence) = (receipt.provenance, receipt.sequence);
     Ok(ReceiptKey { partition: receipt.partition, provenance, sequence })
-}
-
-/// Mirrors the entities of a page and gives the ids of those that are there, mirrored or not.
-async fn mirror_page(
-    run: &OwnerRun,
-    partition: &PartitionId,
-    entries: &[Entry],
-    counts: &mut Counts,
-) -> Result<Vec<SourceId>, Failure> {
-    let entries = entries.to_vec();
-    let fetched = tokio::task::spawn_blocking(move || {
-        entries.into_iter().map(|entry| (entry.fetch(), entry.source_id)).collect::<Vec<_>>()
-    })
-    .await?;
-
-    let mut present = Vec::with_capacity(fetched.len());
-    let mut contents = Vec::with_capacity(fetched.len());
-    for (fetched, source_id) in fetched {
-        match fetched {
-            Fetched::Content(content) => {
-                let id = id_of(&run.owner.did, &run.mirror.connector, &source_id)?;
-                contents.push((id, source_id.clone(), content));
-            }
-            Fetched::Skipped(skip) => tell_skipped(run, &[skip], counts),
-            Fetched::Gone => continue,
-        }
-        present.push(source_id);
-    }
-
-    let ids: Vec<_> = contents.iter().map(|(id, ..)| id.clone()).collect();
-    let mut known = run.mirror.graph.known(&ids).await?;
-    let mut changed = Vec::new();
-    let mut trims = Vec::new();
-    for (id, source_id, content) in contents {
-        counts.entities += 1;
-        let known = known.remove(&id);
-        let document = match &known {
-            Some(known) if known.digest == content.digest => {
-                counts.unchanged += 1;
-                // A run that was killed may have left the store untold.
-                if known.trim_due {
-                    trims.push((id, known.trim.clone()));
-                }
-                continue;
-            }
-            Some(_) => {
-                counts.updated += 1;
-                document_of(run, partition, id, source_id, content, known.as_ref())
-            }
-            None => {
-                counts.created += 1;
-                document_of(run, partition, id, source_id, content, None)
-            }
-        };
-        counts.trimmed += u64::from(document.trim.is_some());
-        if document.trim_due {
-            trims.push((document.id.clone(), document.trim.clone()));
-        }
-        changed.push(document);
-    }
-    if !changed.is_empty() {
-        run.mirror.graph.write(&changed).await?;
-        run.mirror.report.step(|| format!("{} documents of {partition} written", changed.len()));
-    }
-    tell_trims(run, trims).await?;
-    Ok(present)
-}
-
-fn document_of(
-    run: &OwnerRun,
-    partition: &PartitionId,
-    id: DocumentId,
-    source_id: SourceId,
-    content: Content,
-    known: Option<&Known>,
-) -> Document {
-    let digest = content.digest.clone();
-    let (body, trim) = fit_body(content);
-    let told = known.and_then(|known| known.trim.as_ref());
-    let owed = known.is_some_and(|known| known.trim_due);
-    Document {
-        trim_due: owed || told != trim.as_ref(),
-        title: title_of(&source_id),
-        owner: run.owner.did.clone(),
-        partition: partition.clone(),
-        id,
-        source_id,
-        body,
-        digest,
-        trim,
-    }
-}
-
-/// Tells the store what was trimmed, or no longer is; then the graph that the store knows.
-async fn tell_trims(
-    run: &OwnerRun,
-    trims: Vec<(DocumentId, Option<String>)>,
-) -> Result<(), Failure> {
-    if trims.is_empty() {
-        return Ok(());
-    }
-    let ids: Vec<_> = trims.iter().map(|(id, _)| id.clone()).collect();
-    let commands = trims.into_iter().map(|(id, trim)| {
-        let document = run.session.document(&id);
-        let (owner, connector) = (run.owner.did.clone(), run.mirror.connector.clone());
-        async move {
-            match trim {
-                Some(fields) => {
-                    let fields = Json::parse("trimmed_fields", &fields)?;
-                    document.set_entity_trim(&owner, &connector, fields).await
-                }
-                None => document.clear_entity_trim().await,
-            }
-        }
-    });
-    for result in at_once(COMMANDS_AT_ONCE, commands).await? {
-        result?;
-    }
-    run.mirror.report.step(|| format!("{} trims recorded", ids.len()));
-    run.mirror.graph.trims_told(&ids).await
 }
 
 /// Adds a page to the receipt. A partition that has more entities than a receipt can hold is
@@ -286,12 +153,9 @@ async fn commit_receipt(
 /// The usual guard; but where the last receipt of the partition was about another folder, the
 /// difference of two folders is no deletion, and nothing goes without the user's word.
 async fn guard(run: &OwnerRun, partition: &PartitionId) -> Result<MassDeleteGuard, Failure> {
-    let mut guard = MassDeleteGuard::default();
-    guard.allow_mass_delete = run.mirror.allow_mass_delete;
+    let allow_mass_delete = run.mirror.allow_mass_delete;
+    let guard = MassDeleteGuard { allow_mass_delete, ..MassDeleteGuard::default() };
     let last = run.connector.sweep_checkpoint(partition).await?;
-    if last.is_some_and(|last| last.provenance != *run.mirror.folder.provenance()) {
-        guard.max_ratio = 0.0;
-        guard.min_count = 1;
-    }
-    Ok(guard)
+    let elsewhere = last.is_some_and(|last| last.provenance != *run.mirror.folder.provenance());
+    Ok(if elsewhere { MassDeleteGuard { max_ratio: 0.0, min_count: 1, ..guard } } else { guard })
 }

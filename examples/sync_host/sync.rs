@@ -13,7 +13,7 @@ use connector_store::{
 use crate::graph::Graph;
 use crate::lease::HeldLease;
 use crate::owners::Owner;
-use crate::provider::Folder;
+use crate::provider::{Folder, Skip};
 use crate::report::{Report, with_causes};
 use crate::stop::Stop;
 use crate::summary::Counts;
@@ -123,10 +123,7 @@ impl OwnerRun {
         let folder = self.mirror.folder.clone();
         let on_disk = tokio::task::spawn_blocking(move || folder.partitions()).await?;
         let on_disk = on_disk.map_err(|error| format!("the source cannot be read: {error}"))?;
-        for skip in &on_disk.skipped {
-            self.mirror.report.skipped(&skip.path, &skip.reason);
-            counts.skipped += 1;
-        }
+        self.tell_skipped(&on_disk.skipped, counts);
         let mut partitions: BTreeSet<_> = on_disk.found.into_iter().collect();
         for known in self.mirror.graph.partitions(&self.owner.did).await? {
             if self.mirror.folder.has_vanished(&known) {
@@ -134,6 +131,14 @@ impl OwnerRun {
             }
         }
         Ok(partitions)
+    }
+
+    /// Counts what is there but cannot be mirrored, and tells the user why.
+    pub fn tell_skipped(&self, skipped: &[Skip], counts: &mut Counts) {
+        for skip in skipped {
+            self.mirror.report.skipped(&skip.path, &skip.reason);
+            counts.skipped += 1;
+        }
     }
 
     /// Says that the sync is under way. Where the last one was cut off, its checkpoint is still
