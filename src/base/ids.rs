@@ -3,6 +3,7 @@
 //! It knows how an identifier is written, not what it stands for. Two identifiers are equal when
 //! their bytes are: nothing is normalised, so two Unicode spellings are two identifiers.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -111,6 +112,13 @@ macro_rules! identifier {
 
         impl AsRef<str> for $name {
             fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        // Equality, order and hash are those of the text, so maps can be asked with a text.
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
                 &self.0
             }
         }

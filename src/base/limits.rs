@@ -16,7 +16,9 @@ pub const DEFAULT_MAX_JSON_BYTES: usize = 1 << 20;
 /// Longest error text that a host may record: long enough for a provider's message, short enough
 /// that a repeated failure does not fill the journal.
 pub const MAX_ERROR_TEXT_BYTES: usize = 4_096;
-/// Longest authorization `state`, code verifier, scope and redirect URL.
+/// Longest authorization `state`: it is a key, and must fit an index row of PostgreSQL.
+pub const MAX_AUTH_STATE_BYTES: usize = 2_048;
+/// Longest code verifier, scope and redirect URL of an authorization.
 pub const MAX_AUTH_TEXT_BYTES: usize = 8_192;
 /// Most scopes of one authorization.
 pub const MAX_AUTH_SCOPES: usize = 1_000;
@@ -24,6 +26,10 @@ pub const MAX_AUTH_SCOPES: usize = 1_000;
 pub const MAX_RECEIPT_IDS: u64 = 1_000_000;
 /// Most bytes of source ids of one receipt.
 pub const MAX_RECEIPT_BYTES: u64 = 64 << 20;
+/// Most pages of one receipt: the state holds a digest of each.
+pub const MAX_RECEIPT_PAGES: u32 = 100_000;
+/// Longest scope and fingerprint of a receipt: a filter in the host's words fits, a listing does not.
+pub const MAX_RECEIPT_TEXT_BYTES: usize = 8_192;
 /// Most candidates in one event: keeps an event far below the codec's size limit.
 pub const MAX_CANDIDATES_PER_EVENT: usize = 1_000;
 /// Shortest lease: below it a lease is lost before its holder can use it.

@@ -1,5 +1,5 @@
 //! Values that every other folder speaks in: identifiers, stream keys, times, JSON, digests,
-//! limits and the one public error.
+//! secrets, limits and the one public error.
 //!
 //! Pure: nothing here knows a command, a table's use, a clock or a thread.
 
@@ -8,6 +8,7 @@ mod ids;
 mod json;
 mod key;
 pub mod limits;
+mod secret;
 mod time;
 
 pub use error::{Error, ErrorClass, Result, StorageFault};
@@ -16,4 +17,5 @@ pub use ids::{
 };
 pub use json::{Digest, Json};
 pub use key::{StreamKey, StreamKind, StreamName};
+pub use secret::Secret;
 pub use time::{Rfc3339, Timestamp};

@@ -9,6 +9,8 @@ mod codec;
 mod fold;
 pub mod memory;
 mod port;
+#[cfg(any(test, feature = "testing"))]
+pub mod suite;
 
 pub use batch::{Judged, Plan, StreamWrite, View, judge};
 pub use chain::{ChainHash, EventHashInput};
@@ -16,6 +18,7 @@ pub use codec::{
     decode_event, decode_snapshot, decode_value, encode_event, encode_snapshot, encode_value,
 };
 pub use fold::{LoadedState, fold, load_state};
+pub use memory::MemoryJournal;
 pub use port::{
     Append, AppendOutcome, BatchError, BoxFuture, CommandRecord, Compare, Expected, Filter, Head,
     Heads, HistoryCut, JournalRecord, Loaded, NewEvent, NewSnapshot, Order, Part, RowQuery,

@@ -16,7 +16,7 @@ pub(super) struct Held<A> {
     /// The head that the state stands for, durable or not.
     pub(super) head: Expected,
     /// Events since the newest snapshot.
-    pub(super) tail: u32,
+    pub(super) tail: u64,
 }
 
 /// What decisions on one key have come to, not handed over yet.
@@ -108,7 +108,7 @@ impl<A: Aggregate> Held<A> {
             };
             rows.push(change);
         }
-        let snapshot = (self.tail >= snapshot_every && !events.is_empty())
+        let snapshot = (self.tail >= u64::from(snapshot_every) && !events.is_empty())
             .then(|| self.snapshot(key))
             .flatten();
         if snapshot.is_some() {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use actix::{Actor, Addr, Handler, Message};
+use actix::{Actor, Addr};
 use actix_rt::ArbiterHandle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
@@ -53,7 +53,7 @@ struct Panics {
     last: Duration,
 }
 
-pub(super) struct Directory<A: Aggregate> {
+pub(crate) struct Directory<A: Aggregate> {
     this: Weak<Self>,
     env: Arc<Env>,
     arbiters: Vec<ArbiterHandle>,
@@ -110,19 +110,11 @@ impl<A: Aggregate> Directory<A> {
     }
 
     pub(super) fn send(&self, key: &StreamKey, request: Request<A>) -> Result<()> {
-        self.deliver(key, request)
+        self.with_entry(key, |entry| entry.addr.do_send(request))
     }
 
     pub(super) fn hold(&self, key: &StreamKey, hold: Hold<A>) -> Result<()> {
-        self.deliver(key, hold)
-    }
-
-    fn deliver<M>(&self, key: &StreamKey, message: M) -> Result<()>
-    where
-        M: Message<Result = ()> + Send + 'static,
-        KeyActor<A>: Handler<M>,
-    {
-        self.with_entry(key, |entry| entry.addr.do_send(message))
+        self.with_entry(key, |entry| entry.addr.do_send(hold))
     }
 
     /// Runs `use_it` on the key's live entry, which is made if there is none. The bound of the

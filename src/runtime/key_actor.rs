@@ -36,7 +36,7 @@ const MAX_CONFLICTS: u32 = 32;
 /// the expected head still keeps the two apart.
 const STOP_DEADLINE: Duration = Duration::from_secs(5);
 /// Events since the snapshot from which a passivation writes one.
-const LONG_TAIL_EVENTS: u32 = 32;
+const LONG_TAIL_EVENTS: u64 = 32;
 
 /// What waits in the actor, in its order of arrival.
 enum Waiting<A: Aggregate> {
@@ -211,9 +211,8 @@ impl<A: Aggregate> KeyActor<A> {
             actor.take_returned();
             match loaded {
                 Ok(loaded) => {
-                    let head =
-                        Expected { version: loaded.version, command_id: loaded.command_id };
-                    actor.activation = Activation::loaded_at(loaded.version);
+                    let head = loaded.expected;
+                    actor.activation = Activation::loaded_at(head.version);
                     actor.heads = VecDeque::from([head]);
                     actor.held =
                         Some(Held { state: loaded.state, head, tail: loaded.tail_len });
@@ -315,10 +314,11 @@ impl<A: Aggregate> KeyActor<A> {
             Intent::Plain(command) => command,
             Intent::Compute { make, .. } => {
                 match catch_unwind(AssertUnwindSafe(|| make(&held.state))) {
-                    Ok(command) => {
+                    Ok(Ok(command)) => {
                         made = command;
                         &made
                     }
+                    Ok(Err(error)) => return self.after_durable(request, Err(error), scope),
                     Err(_) => return self.after_durable(request, Err(Error::ClosurePanicked), scope),
                 }
             }
@@ -548,6 +548,9 @@ impl<A: Aggregate> Ticket for KeyTicket<A> {
         actor.do_send(Wake);
     }
 }
+
+/// Nothing of an actor is pinned in place.
+impl<A: Aggregate> Unpin for KeyActor<A> {}
 
 impl<A: Aggregate> Actor for KeyActor<A> {
     type Context = ActorScope<Self>;

@@ -20,12 +20,11 @@ use tokio::sync::oneshot;
 use super::clock::{StoreTime, within};
 use super::env::{Activation, Counters};
 use super::telemetry;
-use crate::base::{Error, Result, StorageFault, StreamName};
+use crate::base::{Error, Result, StorageFault, StreamName, Timestamp};
 use crate::domain::{Fence, Row};
 use crate::journal::{
     Append, AppendOutcome, BatchError, CommandRecord, Expected, Storage,
 };
-use crate::base::Timestamp;
 
 /// Most appends of one batch: bounds the time to the first answer.
 const MAX_BATCH_APPENDS: usize = 4_096;
@@ -188,7 +187,7 @@ impl Repository {
         let begun = self.time.elapsed();
         // A task of its own, so that a panic in the storage ends the batch and not the repository.
         let appends = batch.len();
-        let commit = actix::spawn(commit(storage, time, batch, timeout));
+        let commit = actix_rt::spawn(commit(storage, time, batch, timeout));
         context.spawn(commit.into_actor(self).map(move |outcomes, actor, context| {
             actor.busy = false;
             telemetry::committed(appends, actor.time.elapsed().saturating_sub(begun));

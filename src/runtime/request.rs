@@ -8,12 +8,13 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use uuid::Uuid;
 
+use super::call::IdUnderWay;
 use super::limiter::Permit;
 use crate::base::{Digest, Error, Result};
 use crate::domain::{Aggregate, Fence};
 
 /// Computes a command from the state in the actor's turn. It may run again after a failed append.
-pub(crate) type Compute<A> = Arc<dyn Fn(&A) -> <A as Aggregate>::Command + Send + Sync>;
+pub(crate) type Compute<A> = Arc<dyn Fn(&A) -> Result<<A as Aggregate>::Command> + Send + Sync>;
 
 /// What is asked.
 pub(crate) enum Intent<A: Aggregate> {
@@ -56,9 +57,13 @@ pub(super) struct Request<A: Aggregate> {
     pub(super) conflicts: u32,
     pub(super) sent_at: Duration,
     pub(super) span: tracing::Span,
-    /// Room in the mailbox and in the store, held until the answer.
-    pub(super) room: (OwnedSemaphorePermit, Permit),
+    /// Held until the answer.
+    pub(super) room: Room,
+    pub(super) _id_under_way: Option<IdUnderWay>,
 }
+
+/// Room in the mailbox and in the store.
+pub(super) type Room = (OwnedSemaphorePermit, Permit);
 
 /// The way back to a caller. Dropped unanswered, it says that the actor stopped.
 pub(super) struct Reply<R>(Option<oneshot::Sender<Result<R>>>);

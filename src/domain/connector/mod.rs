@@ -1,1 +1,38 @@
-//! x
+//! An owner's connector: sync state, sync lease, sweep receipts, candidates and checkpoints.
+//!
+//! One stream, one actor. It knows nothing of documents' own streams; what crosses keys is a unit
+//! of work outside. Content that no event may hold (recovery, lists of source ids) is here only as
+//! a digest and a length.
+
+mod candidate;
+mod checkpoint;
+mod command;
+mod commit;
+mod compare;
+mod content;
+mod decide;
+mod event;
+mod lease;
+mod receipt;
+mod rows;
+mod state;
+mod sync;
+mod view;
+
+pub use command::{
+    BeginReceipt, CandidateKey, CommitReceipt, CompleteReceipt, ConnectorCommand, ConnectorReply,
+    ExtendReceipt, MassDeleteGuard, ProgressGuard, ReceiptKey, ReceiptKind, SweepOutcome,
+    SyncProgress, SyncStateInput, SyncStatus,
+};
+pub use compare::{Comparer, Comparison, KnownDocument, StandingCandidate};
+pub use content::{SourceIdList, keep_content, pages_digest};
+pub use event::{
+    CandidateApplyFailed, CandidateConfirmed, CandidateDeferred, CandidateGone, CandidatesCreated,
+    CandidatesWithdrawn, CheckpointMoved, ConnectorEvent, CursorLost, DroppedReceipt, LeaseRenewed,
+    ReceiptBegun, ReceiptCommitted, ReceiptCompleted, ReceiptExtended,
+};
+pub use state::{
+    Candidate, CandidateState, Completion, Connector, Era, Owed, Partition, Receipt, ReceiptFacts,
+    ReceiptPhase, SweptEra, SyncRecord,
+};
+pub use view::{CommitResult, OwedSweep, SweepCandidate, SweepCheckpoint, SweepReceipt, SyncState};

@@ -118,3 +118,7 @@ fn document_id(key: &StreamKey) -> Result<&DocumentId> {
         _ => Err(Error::invalid("key", "expected a document")),
     }
 }
+
+#[cfg(test)]
+#[path = "decide_tests.rs"]
+mod tests;

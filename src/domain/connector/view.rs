@@ -1,0 +1,133 @@
+//! What a reader of a connector sees. Plain data.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::command::{ReceiptKind, SyncStatus};
+use super::state::CandidateState;
+use crate::base::{
+    DocumentId, Json, ModelId, PartitionId, Provenance, Rfc3339, SourceId, Timestamp,
+};
+use crate::records::Hlc;
+
+/// The state of a sync.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SyncState {
+    /// Where the sync goes on.
+    pub checkpoint: Option<Json>,
+    /// What was fetched but not applied.
+    pub recovery: Option<Json>,
+    /// When the source was last in sync.
+    pub last_synced_at: Rfc3339,
+    /// How many entities are mirrored.
+    pub entity_count: i64,
+    /// What the sync is doing.
+    pub status: SyncStatus,
+    /// What failed.
+    pub error: Option<String>,
+    /// When the standing lease expires.
+    pub lease_expires_at: Option<Timestamp>,
+    /// Grows by one with each progress update, from 0.
+    pub version: i64,
+    /// Tells this state from earlier ones that were deleted.
+    pub incarnation: Uuid,
+}
+
+/// The current receipt of a partition and provenance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SweepReceipt {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The lineage.
+    pub provenance: Provenance,
+    /// The place in the lineage.
+    pub sequence: i64,
+    /// The documents' model.
+    pub model_id: ModelId,
+    /// Which documents it speaks for.
+    pub scope: String,
+    /// The clock when the enumeration began.
+    pub source_fetch_hlc: Hlc,
+    /// The restriction of the enumeration.
+    pub predicate: Option<Json>,
+    /// Whether the whole partition is enumerated.
+    pub kind: ReceiptKind,
+    /// What the enumeration depends on.
+    pub fingerprint: String,
+    /// Where the enumeration goes on.
+    pub next_page: u32,
+    /// How many ids its pages list.
+    pub ids: u64,
+    /// The provider gave its last page.
+    pub complete: bool,
+    /// How many entities the provider said there are.
+    pub expected_count: Option<u64>,
+    /// When it was begun.
+    pub created_at: Timestamp,
+    /// When it was committed.
+    pub committed_at: Option<Timestamp>,
+    /// What its commit came to.
+    pub result: Option<CommitResult>,
+}
+
+/// What a commit came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommitResult {
+    /// How many documents were known.
+    pub known: u64,
+    /// How many of them the enumeration lacked, also those that were candidates before.
+    pub missing: u64,
+    /// How many became candidates.
+    pub candidates: u64,
+    /// How many candidates were withdrawn.
+    pub withdrawn: u64,
+}
+
+/// A document whose entity an enumeration lacked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SweepCandidate {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The lineage of the receipt that made it.
+    pub provenance: Provenance,
+    /// The document.
+    pub document_id: DocumentId,
+    /// Its entity.
+    pub source_id: SourceId,
+    /// Its model.
+    pub model_id: ModelId,
+    /// How far it is.
+    pub state: CandidateState,
+    /// How often the provider did not say.
+    pub attempts: u32,
+    /// How often it could not be applied.
+    pub apply_failures: u32,
+    /// Why it could not be applied the last time.
+    pub last_error: Option<String>,
+    /// When it is due.
+    pub next_attempt_at: Timestamp,
+    /// When it last changed.
+    pub updated_at: Timestamp,
+}
+
+/// The newest committed receipt behind which nothing is left to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SweepCheckpoint {
+    /// The lineage.
+    pub provenance: Provenance,
+    /// The era of the receipt.
+    pub era: i64,
+    /// The receipt's sequence.
+    pub receipt_sequence: i64,
+    /// When it moved.
+    pub updated_at: Timestamp,
+}
+
+/// A partition that owes a sweep.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwedSweep {
+    /// The partition.
+    pub partition: PartitionId,
+    /// When its cursor was first lost since it was last swept.
+    pub owed_since: Timestamp,
+}

@@ -1,0 +1,129 @@
+//! The actor runtime: directories of key actors, the repository that writes for them all, units of
+//! work, time and limits.
+//!
+//! The only folder that names actix. Nothing of it is public: `store` speaks to it.
+
+mod call;
+mod clock;
+mod decided;
+mod directory;
+mod env;
+mod key_actor;
+mod limiter;
+mod repository;
+mod request;
+mod system;
+pub mod telemetry;
+mod unit;
+
+pub use clock::{Clock, IdSource, Jitter};
+
+pub(crate) use call::CallOptions;
+pub(crate) use env::{Bounds, Env};
+pub(crate) use request::Intent;
+pub(crate) use system::{Runtime, Sources, StorageOpener};
+pub(crate) use unit::{AnyKey, HeldKey, Unit, begin};
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use call::IdsUnderWay;
+use directory::Directory;
+use repository::unavailable;
+
+use crate::base::{Error, Result};
+use crate::domain::Aggregate;
+use crate::domain::auth::PendingAuth;
+use crate::domain::connector::Connector;
+use crate::domain::document::Document;
+
+/// The directories of all kinds of keys.
+pub(crate) struct Directories {
+    pub(crate) env: Arc<Env>,
+    documents: Arc<Directory<Document>>,
+    connectors: Arc<Directory<Connector>>,
+    auths: Arc<Directory<PendingAuth>>,
+    ids_under_way: IdsUnderWay,
+}
+
+impl Directories {
+    fn new(env: Arc<Env>, arbiters: &[actix_rt::ArbiterHandle]) -> Self {
+        Self {
+            documents: Directory::new(Arc::clone(&env), arbiters.to_vec()),
+            connectors: Directory::new(Arc::clone(&env), arbiters.to_vec()),
+            auths: Directory::new(Arc::clone(&env), arbiters.to_vec()),
+            ids_under_way: IdsUnderWay::default(),
+            env,
+        }
+    }
+
+    /// Keys in memory.
+    pub(crate) fn active_keys(&self) -> usize {
+        self.documents.active() + self.connectors.active() + self.auths.active()
+    }
+
+    fn sweep(&self) {
+        self.documents.sweep();
+        self.connectors.sweep();
+        self.auths.sweep();
+        telemetry::level(telemetry::IN_FLIGHT, self.env.limiter.in_flight());
+    }
+
+    /// Passivates every key that is in memory now.
+    pub(crate) fn passivate_all(&self) {
+        self.documents.stop_all();
+        self.connectors.stop_all();
+        self.auths.stop_all();
+    }
+}
+
+impl Env {
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.closing.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
+    }
+}
+
+/// An aggregate that has a directory.
+pub(crate) trait Routed: Aggregate {
+    fn directory(directories: &Directories) -> &Directory<Self>;
+    fn held(key: &mut AnyKey) -> Option<&mut HeldKey<Self>>;
+}
+
+impl Routed for Document {
+    fn directory(directories: &Directories) -> &Directory<Self> {
+        &directories.documents
+    }
+
+    fn held(key: &mut AnyKey) -> Option<&mut HeldKey<Self>> {
+        match key {
+            AnyKey::Document(held) => Some(held),
+            _ => None,
+        }
+    }
+}
+
+impl Routed for Connector {
+    fn directory(directories: &Directories) -> &Directory<Self> {
+        &directories.connectors
+    }
+
+    fn held(key: &mut AnyKey) -> Option<&mut HeldKey<Self>> {
+        match key {
+            AnyKey::Connector(held) => Some(held),
+            _ => None,
+        }
+    }
+}
+
+impl Routed for PendingAuth {
+    fn directory(directories: &Directories) -> &Directory<Self> {
+        &directories.auths
+    }
+
+    fn held(key: &mut AnyKey) -> Option<&mut HeldKey<Self>> {
+        match key {
+            AnyKey::Auth(held) => Some(held),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! The store's own actix system: its thread, its arbiters, its end.
+//!
+//! A plain tokio program of any flavour can embed it, because nothing of it runs on the caller's
+//! executor.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use actix::Actor;
+use actix_rt::{Arbiter, ArbiterHandle, System};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use super::clock::{Clock, IdSource, Jitter, RandomIds, RandomJitter, StoreTime, SystemClock, within};
+use super::env::{Bounds, Counters, Env};
+use super::limiter::Limiter;
+use super::repository::{Repository, Work};
+use super::{Directories, unavailable};
+use crate::base::{Error, Result, StorageFault, Timestamp};
+use crate::journal::{BoxFuture, Storage};
+
+/// Opens the storage, given the wall clock, on one of the store's threads.
+pub(crate) type StorageOpener =
+    Box<dyn FnOnce(Timestamp) -> BoxFuture<'static, Result<Arc<dyn Storage>>> + Send>;
+
+/// Time, ids and chance, where a caller gives them.
+#[derive(Clone, Default)]
+pub(crate) struct Sources {
+    pub(crate) clock: Option<Arc<dyn Clock>>,
+    pub(crate) ids: Option<Arc<dyn IdSource>>,
+    pub(crate) jitter: Option<Arc<dyn Jitter>>,
+}
+
+struct Threads {
+    system: System,
+    timers: Handle,
+    keys: Vec<ArbiterHandle>,
+    repository: ArbiterHandle,
+}
+
+/// A running store.
+pub(crate) struct Runtime {
+    pub(crate) directories: Arc<Directories>,
+    system: System,
+    background: ArbiterHandle,
+    ended: Mutex<Option<oneshot::Receiver<()>>>,
+}
+
+impl Runtime {
+    pub(crate) async fn start(
+        bounds: Bounds,
+        sources: Sources,
+        open_storage: StorageOpener,
+    ) -> Result<Self> {
+        let (threads, ended) = start_threads(bounds.arbiters.max(1)).await?;
+        let stop = StopOnDrop(Some(threads.system.clone()));
+        let clock = sources
+            .clock
+            .unwrap_or_else(|| Arc::new(SystemClock::new(threads.timers.clone())));
+        let time = StoreTime::new(clock);
+        let (opened, storage) = oneshot::channel();
+        let open = open_storage(time.now());
+        threads.repository.spawn(async move {
+            let _ = opened.send(open.await);
+        });
+        let storage = storage.await.map_err(|_| unavailable("opening the storage panicked"))??;
+        let counters = Arc::new(Counters::default());
+        let repository = {
+            let (storage, time) = (Arc::clone(&storage), time.clone());
+            let (counters, timeout) = (Arc::clone(&counters), bounds.command_timeout);
+            Repository::start_in_arbiter(&threads.repository, move |_| {
+                Repository::new(storage, time, counters, timeout)
+            })
+        };
+        let env = Arc::new(Env {
+            storage,
+            repository,
+            time,
+            ids: sources.ids.unwrap_or_else(|| Arc::new(RandomIds)),
+            jitter: sources.jitter.unwrap_or_else(|| Arc::new(RandomJitter::new())),
+            limiter: Limiter::new(bounds.in_flight_commands.max(1)),
+            bounds,
+            counters,
+            closing: AtomicBool::new(false),
+        });
+        let directories = Arc::new(Directories::new(env, &threads.keys));
+        sweep_for_ever(&threads.repository, &directories);
+        stop.disarm();
+        Ok(Self {
+            directories,
+            system: threads.system,
+            background: threads.repository,
+            ended: Mutex::new(Some(ended)),
+        })
+    }
+
+    /// Runs something on the store's own threads until it ends or the store does.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.background.spawn(task);
+    }
+
+    /// No new commands, mailboxes drain, the last batch commits, files are checkpointed. A second
+    /// call answers [`Error::Closed`].
+    pub(crate) async fn close(&self) -> Result<()> {
+        let env = &self.directories.env;
+        if env.closing.swap(true, Ordering::AcqRel) {
+            return Err(Error::Closed);
+        }
+        let limit = env.bounds.command_timeout;
+        let all = env.limiter.acquire(None, env.bounds.in_flight_commands);
+        let drained = within(&env.time, limit, all).await.is_some();
+        let (done, closed) = oneshot::channel();
+        env.repository.do_send(Work::Close(done));
+        let closed = within(&env.time, limit, closed).await;
+        self.system.stop();
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(ended) = ended {
+            let _ = within(&env.time, limit, ended).await;
+        }
+        match closed {
+            Some(Ok(result)) => result?,
+            _ => return Err(unavailable("the storage did not close in time")),
+        }
+        if drained { Ok(()) } else { Err(unavailable("commands were still under way")) }
+    }
+}
+
+impl Drop for Runtime {
+    /// Never blocks: what is under way is dropped as if the process had been killed.
+    fn drop(&mut self) {
+        self.directories.env.closing.store(true, Ordering::Release);
+        self.system.stop();
+    }
+}
+
+struct StopOnDrop(Option<System>);
+
+impl StopOnDrop {
+    fn disarm(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        if let Some(system) = self.0.take() {
+            system.stop();
+        }
+    }
+}
+
+async fn start_threads(count: usize) -> Result<(Threads, oneshot::Receiver<()>)> {
+    let (ready, started) = oneshot::channel();
+    let (end, ended) = oneshot::channel();
+    let run = move || {
+        let runner = System::new();
+        let threads = runner.block_on(async move {
+            Threads {
+                system: System::current(),
+                timers: Handle::current(),
+                keys: (0..count).map(|_| Arbiter::new().handle()).collect(),
+                repository: Arbiter::new().handle(),
+            }
+        });
+        if ready.send(threads).is_ok() {
+            if let Err(error) = runner.run() {
+                tracing::error!(%error, "the actor system ended with an error");
+            }
+        }
+        let _ = end.send(());
+    };
+    thread::Builder::new().name("connector-store".to_owned()).spawn(run).map_err(|error| {
+        Error::Storage {
+            fault: StorageFault::Unavailable,
+            context: "starting the store's thread".to_owned(),
+            source: Some(Arc::new(error)),
+        }
+    })?;
+    let threads = started.await.map_err(|_| unavailable("the store's thread ended"))?;
+    Ok((threads, ended))
+}
+
+/// Passivates idle keys for as long as the store lives.
+fn sweep_for_ever(arbiter: &ArbiterHandle, directories: &Arc<Directories>) {
+    let weak = Arc::downgrade(directories);
+    let time = directories.env.time.clone();
+    let pause = directories.env.bounds.idle_time / 4;
+    arbiter.spawn(async move {
+        loop {
+            time.sleep(pause.max(std::time::Duration::from_millis(1))).await;
+            let Some(directories) = weak.upgrade() else { return };
+            directories.sweep();
+        }
+    });
+}

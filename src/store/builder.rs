@@ -1,0 +1,193 @@
+//! Opening a store: where it is kept, its bounds, its time and chance.
+
+#[cfg(feature = "sqlite")]
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Store;
+use crate::base::{Error, Result};
+use crate::journal::{MemoryJournal, Storage};
+#[cfg(feature = "sqlite")]
+use crate::journal::{SqliteOptions, SqliteStorage, Synchronous};
+use crate::runtime::{Bounds, Clock, IdSource, Jitter, Runtime, Sources, StorageOpener};
+
+/// Where a store is kept.
+enum Place {
+    Memory(MemoryJournal),
+    #[cfg(feature = "sqlite")]
+    Sqlite(PathBuf),
+    Storage(Arc<dyn Storage>),
+}
+
+/// Sets a store up. Every bound has a default that suits a busy host.
+#[must_use]
+pub struct StoreBuilder {
+    place: Option<Place>,
+    bounds: Bounds,
+    sources: Sources,
+    retention: Option<Duration>,
+    #[cfg(feature = "sqlite")]
+    synchronous: Synchronous,
+}
+
+impl std::fmt::Debug for StoreBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StoreBuilder").field("bounds", &self.bounds).finish_non_exhaustive()
+    }
+}
+
+impl Default for StoreBuilder {
+    fn default() -> Self {
+        Self {
+            place: None,
+            bounds: Bounds::default(),
+            sources: Sources::default(),
+            retention: None,
+            #[cfg(feature = "sqlite")]
+            synchronous: Synchronous::Full,
+        }
+    }
+}
+
+impl StoreBuilder {
+    /// Keeps the store in an SQLite file, which is made if it is not there. One store at a time can
+    /// have a file open.
+    #[cfg(feature = "sqlite")]
+    pub fn sqlite(mut self, path: impl Into<PathBuf>) -> Self {
+        self.place = Some(Place::Sqlite(path.into()));
+        self
+    }
+
+    /// Commits to SQLite with this setting ([`Synchronous::Full`] by default).
+    #[cfg(feature = "sqlite")]
+    pub const fn synchronous(mut self, synchronous: Synchronous) -> Self {
+        self.synchronous = synchronous;
+        self
+    }
+
+    /// Keeps the store in memory: for tests.
+    pub fn memory(mut self, journal: &MemoryJournal) -> Self {
+        self.place = Some(Place::Memory(journal.clone()));
+        self
+    }
+
+    /// Keeps the store in a storage of the caller's.
+    pub fn storage(mut self, storage: Arc<dyn Storage>) -> Self {
+        self.place = Some(Place::Storage(storage));
+        self
+    }
+
+    /// Largest JSON value, in bytes (1 MiB).
+    pub const fn max_json_bytes(mut self, bytes: usize) -> Self {
+        self.bounds.max_json_bytes = bytes;
+        self
+    }
+
+    /// Commands that wait in one key's mailbox (1,024). Further ones wait outside.
+    pub const fn mailbox_commands(mut self, commands: usize) -> Self {
+        self.bounds.mailbox_commands = commands;
+        self
+    }
+
+    /// Commands in flight in the whole store (16,384): what bounds its memory. While other owners
+    /// wait, the sessions of one owner take at most a quarter.
+    pub const fn in_flight_commands(mut self, commands: usize) -> Self {
+        self.bounds.in_flight_commands = commands;
+        self
+    }
+
+    /// Keys in memory (200,000). Beyond it the least recently used are passivated.
+    pub const fn max_active_keys(mut self, keys: usize) -> Self {
+        self.bounds.max_active_keys = keys;
+        self
+    }
+
+    /// Time without a command after which a key is passivated (5 min).
+    pub const fn idle_time(mut self, time: Duration) -> Self {
+        self.bounds.idle_time = time;
+        self
+    }
+
+    /// Events of a stream after which a snapshot is written (128), at least 1.
+    pub const fn snapshot_every_events(mut self, events: u32) -> Self {
+        self.bounds.snapshot_every_events = if events == 0 { 1 } else { events };
+        self
+    }
+
+    /// How long a unit of work may hold its keys (5 s).
+    pub const fn hold_limit(mut self, limit: Duration) -> Self {
+        self.bounds.hold_limit = limit;
+        self
+    }
+
+    /// How long a call may take (30 s). A command that was taken and is not answered by then is
+    /// [`Error::OutcomeUnknown`].
+    pub const fn command_timeout(mut self, timeout: Duration) -> Self {
+        self.bounds.command_timeout = timeout;
+        self
+    }
+
+    /// Threads for key actors (one for each core).
+    pub const fn arbiters(mut self, arbiters: usize) -> Self {
+        self.bounds.arbiters = arbiters;
+        self
+    }
+
+    /// Removes events behind snapshots once they are this old, every hour. Without it they stay.
+    pub const fn retention(mut self, age: Duration) -> Self {
+        self.retention = Some(age);
+        self
+    }
+
+    /// Takes time from here: for tests.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.sources.clock = Some(clock);
+        self
+    }
+
+    /// Takes ids from here: for tests.
+    pub fn ids(mut self, ids: Arc<dyn IdSource>) -> Self {
+        self.sources.ids = Some(ids);
+        self
+    }
+
+    /// Takes chance from here: for tests.
+    pub fn jitter(mut self, jitter: Arc<dyn Jitter>) -> Self {
+        self.sources.jitter = Some(jitter);
+        self
+    }
+
+    /// Opens the store. It runs on threads of its own, so any executor may call it.
+    ///
+    /// # Errors
+    /// [`Error::InvalidInput`] when no place was given; [`Error::StoreInUse`],
+    /// [`Error::NewerDatabase`], storage errors.
+    ///
+    /// # Cancel safety
+    /// A dropped call opens nothing.
+    pub async fn open(self) -> Result<Store> {
+        let opener: StorageOpener = match self.place {
+            None => return Err(Error::invalid("place", "expected sqlite, memory or storage")),
+            Some(Place::Storage(storage)) => Box::new(|_| Box::pin(async { Ok(storage) })),
+            Some(Place::Memory(journal)) => Box::new(move |_| {
+                Box::pin(async move { Ok(Arc::new(journal.open()?) as Arc<dyn Storage>) })
+            }),
+            #[cfg(feature = "sqlite")]
+            Some(Place::Sqlite(path)) => {
+                let synchronous = self.synchronous;
+                Box::new(move |now| {
+                    Box::pin(async move {
+                        let options = SqliteOptions::new(path, now).synchronous(synchronous);
+                        let storage = SqliteStorage::open(options).await?;
+                        Ok(Arc::new(storage) as Arc<dyn Storage>)
+                    })
+                })
+            }
+        };
+        let runtime = Runtime::start(self.bounds, self.sources, opener).await?;
+        let store = Store { runtime: Arc::new(runtime) };
+        store.keep_house(self.retention);
+        Ok(store)
+    }
+}

@@ -1,0 +1,210 @@
+//! The event feed: catches up with the journal, then follows it, and never skips an event.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use super::Store;
+use crate::base::{Error, Result, StreamKey, StreamKind, Timestamp};
+use crate::domain::auth::PendingAuthEvent;
+use crate::domain::connector::ConnectorEvent;
+use crate::domain::document::DocumentEvent;
+use crate::journal::{JournalRecord, decode_event};
+
+/// Events that are read at once.
+const EVENTS_PER_READ: u32 = 500;
+/// Pause between two looks at a storage that other hosts write to, should no word of theirs come.
+const POLL_PAUSE: Duration = Duration::from_secs(1);
+
+/// Which events a reader wants.
+#[derive(Clone, Debug, Default)]
+pub struct EventFilter {
+    /// Only streams of these kinds; all when empty.
+    pub kinds: Vec<StreamKind>,
+    /// Only this key's stream.
+    pub key: Option<StreamKey>,
+}
+
+/// What happened, by the kind of its stream.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Event {
+    /// On a document.
+    Document(DocumentEvent),
+    /// On an owner's connector.
+    Connector(ConnectorEvent),
+    /// On a pending authorization.
+    PendingAuth(PendingAuthEvent),
+}
+
+/// What a feed gives.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum FeedItem {
+    /// An event.
+    Event {
+        /// Its place in the journal: where the next feed goes on.
+        position: i64,
+        /// The stream's key.
+        key: StreamKey,
+        /// Its place in the stream.
+        version: i64,
+        /// When it was written.
+        recorded_at: Timestamp,
+        /// The command that wrote it.
+        command_id: Uuid,
+        /// What happened.
+        event: Box<Event>,
+    },
+    /// A document was swept: the events of its stream before this one are erased.
+    Swept {
+        /// Its place in the journal.
+        position: i64,
+        /// The document's key.
+        key: StreamKey,
+        /// Its place in the stream.
+        version: i64,
+    },
+    /// Retention has cut events at positions up to this one. The ones that are left follow.
+    Trimmed {
+        /// The newest position that may be missing.
+        up_to: i64,
+    },
+    /// An event that this program cannot read. The feed goes on behind it.
+    Unreadable {
+        /// Its place in the journal.
+        position: i64,
+        /// Why.
+        error: Error,
+    },
+}
+
+/// A reader of the journal. See [`Store::events`].
+pub struct EventStream {
+    store: Store,
+    filter: EventFilter,
+    position: i64,
+    trimmed_told: i64,
+    committed: watch::Receiver<i64>,
+    ready: VecDeque<FeedItem>,
+}
+
+impl std::fmt::Debug for EventStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EventStream").field("position", &self.position).finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// The events behind position `after` (0 for all), oldest first; then those that follow, for
+    /// ever. No event is skipped. Where events were erased or cut, the feed says so in their place.
+    #[must_use]
+    pub fn events(&self, after: i64, filter: EventFilter) -> EventStream {
+        EventStream {
+            store: self.clone(),
+            filter,
+            position: after,
+            trimmed_told: after,
+            committed: self.storage().committed(),
+            ready: VecDeque::new(),
+        }
+    }
+}
+
+impl EventStream {
+    /// The position up to which this feed has read.
+    #[must_use]
+    pub const fn position(&self) -> i64 {
+        self.position
+    }
+
+    /// The next item, once there is one.
+    ///
+    /// # Errors
+    /// Storage errors, after which the call may be repeated; [`Error::Closed`] once the store is.
+    ///
+    /// # Cancel safety
+    /// A dropped call loses nothing.
+    pub async fn next(&mut self) -> Result<FeedItem> {
+        loop {
+            if let Some(item) = self.next_ready().await? {
+                return Ok(item);
+            }
+            let time = self.store.env().time.clone();
+            if self.store.storage().is_shared() {
+                tokio::select! {
+                    changed = self.committed.changed() => changed.map_err(|_| Error::Closed)?,
+                    () = time.sleep(POLL_PAUSE) => {}
+                }
+            } else {
+                self.committed.changed().await.map_err(|_| Error::Closed)?;
+            }
+        }
+    }
+
+    /// The next item that is there already, or none.
+    ///
+    /// # Errors
+    /// As [`Self::next`].
+    ///
+    /// # Cancel safety
+    /// A dropped call loses nothing.
+    pub async fn next_ready(&mut self) -> Result<Option<FeedItem>> {
+        while self.ready.is_empty() {
+            self.store.env().check_open()?;
+            // Marked before the read, so that a commit during it is not slept through.
+            self.committed.borrow_and_update();
+            let storage = self.store.storage();
+            let records = storage.events(self.position, EVENTS_PER_READ).await?;
+            let trimmed = storage.trimmed_up_to().await?;
+            if trimmed > self.trimmed_told {
+                self.trimmed_told = trimmed;
+                self.ready.push_back(FeedItem::Trimmed { up_to: trimmed });
+            }
+            let Some(last) = records.last() else { break };
+            self.position = last.position;
+            let wanted = records.iter().filter_map(|record| self.item(record));
+            let wanted: Vec<FeedItem> = wanted.collect();
+            self.ready.extend(wanted);
+        }
+        Ok(self.ready.pop_front())
+    }
+
+    fn item(&self, record: &JournalRecord) -> Option<FeedItem> {
+        let position = record.position;
+        let kind = StreamKind::from_number(record.kind);
+        let wanted_kinds = &self.filter.kinds;
+        if !wanted_kinds.is_empty() && !kind.is_some_and(|kind| wanted_kinds.contains(&kind)) {
+            return None;
+        }
+        let key = StreamKey::from_stream_name(&record.stream);
+        if self.filter.key.is_some() && self.filter.key != key {
+            return None;
+        }
+        let (Some(key), Some(kind)) = (key, kind) else {
+            let error = Error::damaged(format_args!("an event of unknown kind {}", record.kind));
+            return Some(FeedItem::Unreadable { position, error });
+        };
+        let (number, schema, payload) = (record.event_type, record.schema, &record.payload);
+        let event = match kind {
+            StreamKind::Document => decode_event(number, schema, payload).map(Event::Document),
+            StreamKind::Connector => decode_event(number, schema, payload).map(Event::Connector),
+            StreamKind::Auth => decode_event(number, schema, payload).map(Event::PendingAuth),
+        };
+        let version = record.version;
+        Some(match event {
+            Ok(Event::Document(DocumentEvent::Swept)) => FeedItem::Swept { position, key, version },
+            Ok(event) => FeedItem::Event {
+                position,
+                key,
+                version,
+                recorded_at: record.recorded_at,
+                command_id: record.command_id,
+                event: Box::new(event),
+            },
+            Err(error) => FeedItem::Unreadable { position, error },
+        })
+    }
+}

@@ -1,0 +1,134 @@
+//! A held lease, and the session in which every command is fenced by it.
+
+use std::time::Duration;
+
+use super::{ConnectorRef, DocumentRef, Store, UnitOfWork};
+use crate::base::limits::MAX_LEASE_MS;
+use crate::base::{ConnectorName, DocumentId, Error, Holder, OwnerDid, Result, StreamKey, Timestamp};
+use crate::domain::{self, Fence, FencingToken, LeaseScope};
+use crate::runtime::CallOptions;
+
+/// A lease on the sync of an owner's connector.
+///
+/// Dropping it does not release it: a host that is killed could not do so either, and the lease is
+/// taken over after it expires.
+#[derive(Clone, Debug)]
+pub struct Lease {
+    store: Store,
+    owner: OwnerDid,
+    connector: ConnectorName,
+    lease: domain::Lease,
+}
+
+impl Lease {
+    pub(super) const fn new(
+        store: Store,
+        owner: OwnerDid,
+        connector: ConnectorName,
+        lease: domain::Lease,
+    ) -> Self {
+        Self { store, owner, connector, lease }
+    }
+
+    /// Who holds it.
+    #[must_use]
+    pub const fn holder(&self) -> &Holder {
+        &self.lease.holder
+    }
+
+    /// The fencing token.
+    #[must_use]
+    pub const fn token(&self) -> FencingToken {
+        self.lease.token
+    }
+
+    /// From then on anyone may take it; until someone does, it stays good.
+    #[must_use]
+    pub const fn expires_at(&self) -> Timestamp {
+        self.lease.expires_at
+    }
+
+    fn connector(&self) -> ConnectorRef {
+        self.store.connector(&self.owner, &self.connector)
+    }
+
+    /// Extends the lease to `ttl` from now. The token stays.
+    ///
+    /// # Errors
+    /// [`Error::LeaseLost`] when the token is not the current one; [`Error::InvalidInput`] for a
+    /// time to live outside 1 ms to 24 h; retryable errors.
+    pub async fn renew(&self, ttl: Duration) -> Result<Self> {
+        let lease = self.connector().renew_lease(self.token(), ttl).await?;
+        Ok(Self { lease, ..self.clone() })
+    }
+
+    /// Gives the lease up.
+    ///
+    /// # Errors
+    /// [`Error::LeaseLost`] when the token is not the current one; retryable errors.
+    pub async fn release(&self) -> Result<()> {
+        self.connector().release_lease(self.token()).await
+    }
+
+    /// Handles whose every command commits only if this lease's token is still current in the same
+    /// transaction, whichever key it goes to. A host that was paused past its lease cannot write one
+    /// more row under it.
+    #[must_use]
+    pub fn session(&self) -> Session {
+        Session { lease: self.clone() }
+    }
+}
+
+/// See [`Lease::session`].
+#[derive(Clone, Debug)]
+pub struct Session {
+    lease: Lease,
+}
+
+impl Session {
+    fn options(&self) -> CallOptions {
+        let scope = LeaseScope::Sync {
+            owner: self.lease.owner.clone(),
+            connector: self.lease.connector.clone(),
+        };
+        CallOptions {
+            fence: Some(Fence { scope, token: self.lease.token() }),
+            owner: Some(self.lease.owner.clone()),
+            ..CallOptions::default()
+        }
+    }
+
+    /// A fenced handle on a document.
+    #[must_use]
+    pub fn document(&self, document: &DocumentId) -> DocumentRef {
+        DocumentRef::new(self.lease.store.sender(self.options()), document.clone())
+    }
+
+    /// A fenced handle on the leased connector.
+    #[must_use]
+    pub fn connector(&self) -> ConnectorRef {
+        let sender = self.lease.store.sender(self.options());
+        ConnectorRef::new(sender, self.lease.owner.clone(), self.lease.connector.clone())
+    }
+
+    /// A fenced unit of work; see [`Store::unit_of_work`].
+    ///
+    /// # Errors
+    /// As [`Store::unit_of_work`].
+    pub async fn unit_of_work(
+        &self,
+        keys: impl IntoIterator<Item = StreamKey>,
+    ) -> Result<UnitOfWork> {
+        UnitOfWork::begin(&self.lease.store, keys, &self.options()).await
+    }
+}
+
+/// A time to live in milliseconds. What is out of range is refused where the lease is decided.
+pub(super) fn millis(ttl: Duration) -> i64 {
+    i64::try_from(ttl.as_millis()).unwrap_or(MAX_LEASE_MS + 1)
+}
+
+/// The refusal of a unit of work to hand out a lease: its token would not be on disk yet.
+pub(super) fn not_in_a_unit() -> Error {
+    Error::NotHeld { key: "a lease; it is acquired outside units of work".to_owned() }
+}
