@@ -23,6 +23,8 @@ pub use domain::connector::{
 pub use domain::document::EntityTrimRecord;
 pub use domain::{FencingToken, LeaseScope};
 pub use journal::MemoryJournal;
+#[cfg(feature = "sqlite")]
+pub use journal::Synchronous;
 pub use records::{Hlc, HlcClock};
 pub use runtime::{Clock, IdSource, Jitter, telemetry};
 pub use store::{

@@ -9,6 +9,8 @@ mod codec;
 mod fold;
 pub mod memory;
 mod port;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 #[cfg(any(test, feature = "testing"))]
 pub mod suite;
 
@@ -24,3 +26,5 @@ pub use port::{
     Heads, HistoryCut, JournalRecord, Loaded, NewEvent, NewSnapshot, Order, Part, RowQuery,
     SnapshotRecord, Storage, StreamPage,
 };
+#[cfg(feature = "sqlite")]
+pub use sqlite::{SqliteOptions, SqliteStorage, Synchronous};

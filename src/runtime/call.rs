@@ -2,8 +2,8 @@
 //! within the command's time.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use uuid::Uuid;
 

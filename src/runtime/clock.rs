@@ -126,7 +126,11 @@ impl StoreTime {
 
 /// `future`'s output, or none when `limit` passes first. The future is dropped then, so it must not
 /// be one that writes.
-pub(crate) async fn within<F: Future>(time: &StoreTime, limit: Duration, future: F) -> Option<F::Output> {
+pub(crate) async fn within<F: Future>(
+    time: &StoreTime,
+    limit: Duration,
+    future: F,
+) -> Option<F::Output> {
     tokio::select! {
         biased;
         output = future => Some(output),

@@ -26,9 +26,7 @@ use super::telemetry;
 use crate::base::limits::MAX_ANSWER_BYTES;
 use crate::base::{Error, Result, StreamKey, StreamName, Timestamp};
 use crate::domain::{Aggregate, Context, Row};
-use crate::journal::{
-    Append, CommandRecord, Expected, decode_value, encode_value, load_state,
-};
+use crate::journal::{Append, CommandRecord, Expected, decode_value, encode_value, load_state};
 
 /// How often a command may lose to another writer.
 const MAX_CONFLICTS: u32 = 32;
@@ -214,8 +212,7 @@ impl<A: Aggregate> KeyActor<A> {
                     let head = loaded.expected;
                     actor.activation = Activation::loaded_at(head.version);
                     actor.heads = VecDeque::from([head]);
-                    actor.held =
-                        Some(Held { state: loaded.state, head, tail: loaded.tail_len });
+                    actor.held = Some(Held { state: loaded.state, head, tail: loaded.tail_len });
                     actor.proceed(scope);
                 }
                 Err(error) => actor.refuse_all(&error, scope),
@@ -319,7 +316,9 @@ impl<A: Aggregate> KeyActor<A> {
                         &made
                     }
                     Ok(Err(error)) => return self.after_durable(request, Err(error), scope),
-                    Err(_) => return self.after_durable(request, Err(Error::ClosurePanicked), scope),
+                    Err(_) => {
+                        return self.after_durable(request, Err(Error::ClosurePanicked), scope);
+                    }
                 }
             }
         };
@@ -490,7 +489,8 @@ fn record<A: Aggregate>(request: &Request<A>, reply: &A::Reply) -> Result<Option
     };
     let answer = encode_value(&reply)?;
     if answer.len() > MAX_ANSWER_BYTES {
-        let reason = format!("expected a command whose answer has at most {MAX_ANSWER_BYTES} bytes");
+        let reason =
+            format!("expected a command whose answer has at most {MAX_ANSWER_BYTES} bytes");
         return Err(Error::invalid("command_id", reason));
     }
     Ok(Some(CommandRecord { digest, answer }))

@@ -12,9 +12,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::{
-    Actor, ActorFutureExt, AsyncContext, Context, Handler, Message, WrapFuture,
-};
+use actix::{Actor, ActorFutureExt, AsyncContext, Context, Handler, Message, WrapFuture};
 use tokio::sync::oneshot;
 
 use super::clock::{StoreTime, within};
@@ -22,9 +20,7 @@ use super::env::{Activation, Counters};
 use super::telemetry;
 use crate::base::{Error, Result, StorageFault, StreamName, Timestamp};
 use crate::domain::{Fence, Row};
-use crate::journal::{
-    Append, AppendOutcome, BatchError, CommandRecord, Expected, Storage,
-};
+use crate::journal::{Append, AppendOutcome, BatchError, CommandRecord, Expected, Storage};
 
 /// Most appends of one batch: bounds the time to the first answer.
 const MAX_BATCH_APPENDS: usize = 4_096;

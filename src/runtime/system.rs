@@ -12,7 +12,9 @@ use actix_rt::{Arbiter, ArbiterHandle, System};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use super::clock::{Clock, IdSource, Jitter, RandomIds, RandomJitter, StoreTime, SystemClock, within};
+use super::clock::{
+    Clock, IdSource, Jitter, RandomIds, RandomJitter, StoreTime, SystemClock, within,
+};
 use super::env::{Bounds, Counters, Env};
 use super::limiter::Limiter;
 use super::repository::{Repository, Work};
@@ -55,9 +57,8 @@ impl Runtime {
     ) -> Result<Self> {
         let (threads, ended) = start_threads(bounds.arbiters.max(1)).await?;
         let stop = StopOnDrop(Some(threads.system.clone()));
-        let clock = sources
-            .clock
-            .unwrap_or_else(|| Arc::new(SystemClock::new(threads.timers.clone())));
+        let clock =
+            sources.clock.unwrap_or_else(|| Arc::new(SystemClock::new(threads.timers.clone())));
         let time = StoreTime::new(clock);
         let (opened, storage) = oneshot::channel();
         let open = open_storage(time.now());

@@ -215,7 +215,8 @@ impl Unit {
     /// to its end.
     pub(crate) async fn commit(&self) -> Result<()> {
         let keys = self.keys().take();
-        let mut keys = keys.ok_or_else(|| Error::NotHeld { key: "anything any more".to_owned() })?;
+        let mut keys =
+            keys.ok_or_else(|| Error::NotHeld { key: "anything any more".to_owned() })?;
         let (mut parts, mut reaches) = (Vec::new(), Vec::new());
         for (key, any) in &mut keys {
             if let Some((part, activation, version)) =

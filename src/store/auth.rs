@@ -74,7 +74,9 @@ impl Store {
                 let state = row_to_record(row)?.state.clone();
                 let key = auth_key(&state);
                 let command = PendingAuthCommand::ExpirePendingAuth { cutoff, state };
-                if let PendingAuthReply::Expired { removed: true } = self.auth(&key, command).await? {
+                if let PendingAuthReply::Expired { removed: true } =
+                    self.auth(&key, command).await?
+                {
                     deleted += 1;
                 }
             }

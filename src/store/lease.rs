@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use super::{ConnectorRef, DocumentRef, Store, UnitOfWork};
 use crate::base::limits::MAX_LEASE_MS;
-use crate::base::{ConnectorName, DocumentId, Error, Holder, OwnerDid, Result, StreamKey, Timestamp};
+use crate::base::{
+    ConnectorName, DocumentId, Error, Holder, OwnerDid, Result, StreamKey, Timestamp,
+};
 use crate::domain::{self, Fence, FencingToken, LeaseScope};
 use crate::runtime::CallOptions;
 

@@ -6,9 +6,7 @@ use std::time::Duration;
 use super::Store;
 use crate::base::{Result, StreamKey, StreamKind, StreamName, Timestamp};
 use crate::domain::auth::PendingAuth;
-use crate::journal::{
-    Expected, HistoryCut, Storage, load_state,
-};
+use crate::journal::{Expected, HistoryCut, Storage, load_state};
 
 /// Streams that retention treats in one transaction.
 const STREAMS_PER_CUT: u32 = 200;
@@ -72,9 +70,8 @@ impl Store {
     pub async fn apply_retention(&self, age: Duration) -> Result<RetentionReport> {
         self.env().check_open()?;
         let now = self.now().await?;
-        let before = |age: Duration| {
-            now.plus_millis(-i64::try_from(age.as_millis()).unwrap_or(i64::MAX))
-        };
+        let before =
+            |age: Duration| now.plus_millis(-i64::try_from(age.as_millis()).unwrap_or(i64::MAX));
         let storage = self.storage();
         let mut report = RetentionReport::default();
         loop {

@@ -27,9 +27,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use crate::base::limits::MAX_PAGE_ROWS;
-use crate::base::{
-    ConnectorName, DocumentId, Error, Json, OwnerDid, Result, StreamKey, Timestamp,
-};
+use crate::base::{ConnectorName, DocumentId, Error, Json, OwnerDid, Result, StreamKey, Timestamp};
 use crate::domain::{Row, Table, Value};
 use crate::journal::{Compare, Filter, RowQuery, Storage};
 use crate::runtime::{CallOptions, Directories, Env, Intent, Routed, Runtime, Unit};

@@ -1,0 +1,14 @@
+DROP TABLE kubun_connector_entity_trim;
+DROP TABLE kubun_connector_sweep_checkpoint;
+DROP TABLE kubun_connector_sweep_candidate;
+DROP TABLE kubun_connector_sweep_receipt;
+DROP TABLE kubun_connector_pending_auth;
+DROP TABLE kubun_connector_sync_state;
+DROP TABLE connector_receipt_page;
+DROP TABLE connector_document_sweep;
+DROP TABLE connector_owed_sweep;
+DROP TABLE connector_lease;
+DROP TABLE connector_command;
+DROP TABLE connector_snapshot;
+DROP TABLE connector_journal;
+DROP TABLE connector_stream;

@@ -1,0 +1,160 @@
+-- The journal: events, heads and snapshots. Streams have small integer ids, because the leaves of
+-- the unique index on (stream, stream_version) are what a busy writer dirties most.
+CREATE TABLE connector_stream (
+  stream INTEGER PRIMARY KEY,
+  name TEXT NOT NULL UNIQUE,
+  kind INTEGER NOT NULL,
+  version INTEGER NOT NULL,
+  last_command_id BLOB NOT NULL,
+  hash BLOB NOT NULL
+) STRICT;
+
+-- AUTOINCREMENT: a position is never given twice, also after the newest event is erased.
+CREATE TABLE connector_journal (
+  position INTEGER PRIMARY KEY AUTOINCREMENT,
+  stream INTEGER NOT NULL,
+  stream_version INTEGER NOT NULL,
+  event_type INTEGER NOT NULL,
+  event_schema INTEGER NOT NULL,
+  payload BLOB NOT NULL,
+  command_id BLOB NOT NULL,
+  recorded_at INTEGER NOT NULL,
+  hash BLOB NOT NULL,
+  UNIQUE (stream, stream_version)
+) STRICT;
+
+CREATE TABLE connector_snapshot (
+  stream INTEGER PRIMARY KEY,
+  stream_version INTEGER NOT NULL,
+  schema INTEGER NOT NULL,
+  payload BLOB NOT NULL,
+  hash BLOB NOT NULL,
+  checksum BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE connector_command (
+  command_id BLOB NOT NULL PRIMARY KEY,
+  digest BLOB NOT NULL,
+  answer BLOB NOT NULL,
+  at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX connector_command_at_idx ON connector_command (at);
+
+-- The read tables. A row that is as small as its key lives in the key's own tree.
+CREATE TABLE connector_lease (
+  scope TEXT NOT NULL PRIMARY KEY,
+  holder TEXT NOT NULL,
+  token TEXT NOT NULL,
+  expires_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE connector_owed_sweep (
+  owner_did TEXT NOT NULL,
+  connector_name TEXT NOT NULL,
+  partition TEXT NOT NULL,
+  owed_since INTEGER NOT NULL,
+  PRIMARY KEY (owner_did, connector_name, partition)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE connector_document_sweep (
+  document_id TEXT NOT NULL PRIMARY KEY,
+  begun_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE connector_receipt_page (
+  owner_did TEXT NOT NULL,
+  connector_name TEXT NOT NULL,
+  partition TEXT NOT NULL,
+  provenance TEXT NOT NULL,
+  sequence INTEGER NOT NULL,
+  page INTEGER NOT NULL,
+  source_ids TEXT NOT NULL,
+  PRIMARY KEY (owner_did, connector_name, partition, provenance, sequence, page)
+) STRICT;
+
+CREATE TABLE kubun_connector_sync_state (
+  connector_name TEXT NOT NULL,
+  owner_did TEXT NOT NULL,
+  checkpoint TEXT,
+  last_synced_at TEXT NOT NULL,
+  entity_count INTEGER NOT NULL DEFAULT 0,
+  status TEXT NOT NULL,
+  error TEXT,
+  lease_expires_at INTEGER,
+  recovery TEXT,
+  version INTEGER NOT NULL DEFAULT 0,
+  incarnation TEXT,
+  PRIMARY KEY (connector_name, owner_did)
+);
+
+CREATE TABLE kubun_connector_pending_auth (
+  state TEXT NOT NULL PRIMARY KEY,
+  code_verifier TEXT NOT NULL,
+  provider TEXT NOT NULL,
+  owner_did TEXT NOT NULL,
+  owner_wrappable_did TEXT,
+  controller_wrappable_did TEXT,
+  created_at INTEGER NOT NULL,
+  redirect_url TEXT NOT NULL,
+  scopes TEXT NOT NULL,
+  is_incremental INTEGER NOT NULL,
+  expires_at INTEGER NOT NULL
+);
+CREATE INDEX connector_pending_auth_expires_idx ON kubun_connector_pending_auth (expires_at, state);
+
+CREATE TABLE kubun_connector_sweep_receipt (
+  owner_did TEXT NOT NULL,
+  connector_name TEXT NOT NULL,
+  partition TEXT NOT NULL,
+  provenance TEXT NOT NULL,
+  sequence INTEGER NOT NULL,
+  model_id TEXT NOT NULL,
+  scope TEXT NOT NULL,
+  keep TEXT NOT NULL,
+  source_fetch_hlc TEXT NOT NULL,
+  predicate TEXT,
+  kind TEXT NOT NULL,
+  complete INTEGER NOT NULL,
+  created_at INTEGER NOT NULL,
+  committed_at INTEGER,
+  PRIMARY KEY (owner_did, connector_name, partition, provenance)
+);
+
+CREATE TABLE kubun_connector_sweep_candidate (
+  owner_did TEXT NOT NULL,
+  connector_name TEXT NOT NULL,
+  partition TEXT NOT NULL,
+  provenance TEXT NOT NULL,
+  document_id TEXT NOT NULL,
+  source_id TEXT NOT NULL,
+  model_id TEXT NOT NULL,
+  state TEXT NOT NULL,
+  attempts INTEGER NOT NULL,
+  apply_failures INTEGER NOT NULL DEFAULT 0,
+  last_error TEXT,
+  next_attempt_at INTEGER NOT NULL DEFAULT 0,
+  updated_at INTEGER NOT NULL,
+  PRIMARY KEY (owner_did, connector_name, partition, provenance, document_id)
+);
+CREATE INDEX kubun_connector_sweep_candidate_due_idx
+  ON kubun_connector_sweep_candidate (owner_did, connector_name, state, next_attempt_at);
+CREATE INDEX connector_sweep_candidate_document_idx
+  ON kubun_connector_sweep_candidate (document_id);
+
+CREATE TABLE kubun_connector_sweep_checkpoint (
+  owner_did TEXT NOT NULL,
+  connector_name TEXT NOT NULL,
+  partition TEXT NOT NULL,
+  provenance TEXT NOT NULL,
+  receipt_sequence INTEGER NOT NULL,
+  updated_at INTEGER NOT NULL,
+  PRIMARY KEY (owner_did, connector_name, partition)
+) WITHOUT ROWID;
+
+CREATE TABLE kubun_connector_entity_trim (
+  document_id TEXT NOT NULL PRIMARY KEY,
+  owner_did TEXT NOT NULL,
+  connector_name TEXT NOT NULL,
+  trimmed_fields TEXT NOT NULL,
+  updated_at INTEGER NOT NULL
+) WITHOUT ROWID;

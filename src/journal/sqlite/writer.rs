@@ -1,0 +1,411 @@
+//! The one writing connection: batches, snapshots and doubtful commits.
+//!
+//! Its states: *settled* (no transaction open, caches true), *unsettled* (a transaction was begun
+//! and its end not seen: it is rolled back before anything else), *doubtful* (a commit failed in a
+//! way that may have left it in the log: a later commit is written over or behind it before anybody
+//! is told what became of it).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use sqlx::Row as _;
+use sqlx::sqlite::SqliteConnection;
+use uuid::Uuid;
+
+use super::connect::Connector;
+use super::fault::{Cause, storage_error};
+use super::heads::{Known, KnownHead};
+use super::read::{blob_uuid, head_of};
+use super::script::{Failure, Script};
+use super::statements::Texts;
+use super::view::{self, StreamIds};
+use crate::base::{Error, Result, StreamName, Timestamp};
+use crate::domain::{Row, RowChange, Table};
+use crate::journal::batch::{LEASE_TOKEN_COLUMN, Plan, judge};
+use crate::journal::chain::snapshot_checksum;
+use crate::journal::{Append, AppendOutcome, BatchError, Expected, NewSnapshot};
+
+/// What the writer needs to know of the file before it writes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counters {
+    last_position: i64,
+    last_stream: i64,
+}
+
+/// The writing side of a store.
+#[derive(Debug)]
+pub(super) struct Writer {
+    connector: Arc<Connector>,
+    connection: Option<SqliteConnection>,
+    counters: Counters,
+    known: Known,
+    texts: Texts,
+    is_unsettled: bool,
+    is_doubtful: bool,
+    is_closed: bool,
+    /// The rows that the appends of the doubtful batch took: nobody can read them any more if the
+    /// batch did commit.
+    taken_in_doubt: HashMap<Uuid, Vec<Row>>,
+    /// Events were erased since the log was last truncated.
+    pub(super) has_erased: bool,
+}
+
+impl Writer {
+    /// A writer on a connection whose file has this program's schema.
+    pub(super) async fn new(
+        connector: Arc<Connector>,
+        mut connection: SqliteConnection,
+    ) -> Result<Self> {
+        let counters = read_counters(&mut connection).await?;
+        Ok(Self {
+            connector,
+            connection: Some(connection),
+            counters,
+            known: Known::new(),
+            texts: Texts::default(),
+            is_unsettled: false,
+            is_doubtful: false,
+            is_closed: false,
+            taken_in_doubt: HashMap::new(),
+            // The last run may have ended before it could.
+            has_erased: true,
+        })
+    }
+
+    /// The newest position that was given.
+    pub(super) const fn last_position(&self) -> i64 {
+        self.counters.last_position
+    }
+
+    /// The connection, settled and without doubt.
+    pub(super) async fn ready(&mut self) -> Result<&mut SqliteConnection> {
+        if self.is_closed {
+            return Err(Error::Closed);
+        }
+        if self.is_unsettled {
+            self.roll_back().await;
+            // Its end was not seen, so it may have committed: the counters are read again.
+            self.disconnect().await;
+        }
+        if self.is_doubtful {
+            self.disconnect().await;
+        }
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => {
+                let mut connection = self.connector.writer().await?;
+                self.counters = read_counters(&mut connection).await?;
+                connection
+            }
+        };
+        if self.is_doubtful {
+            settle(&mut connection).await?;
+            self.is_doubtful = false;
+        }
+        Ok(self.connection.insert(connection))
+    }
+
+    /// Judges and writes a batch.
+    pub(super) async fn append(
+        &mut self,
+        batch: &[Append],
+        now: Timestamp,
+    ) -> Result<Vec<AppendOutcome>, BatchError> {
+        self.ready().await.map_err(BatchError::Failed)?;
+        let Some(connection) = self.connection.as_mut() else {
+            return Err(BatchError::Failed(Error::Closed));
+        };
+        let (view, mut streams) = match view::load(connection, &mut self.known, batch).await {
+            Ok(loaded) => loaded,
+            Err(error) => return Err(self.failed_read(error).await),
+        };
+        let judged = judge(batch, &view, now);
+        if judged.plan.is_empty() {
+            return Ok(judged.outcomes);
+        }
+        let mut last_stream = self.counters.last_stream;
+        for write in judged.plan.streams.values().filter(|write| !write.existed) {
+            last_stream += 1;
+            streams.insert(StreamName::clone(write.name), last_stream);
+        }
+        let script = Script::of_plan(&judged.plan, &streams, self.counters.last_position, now);
+        self.is_unsettled = true;
+        if let Err(failure) = script.run(connection, &mut self.texts).await {
+            return Err(self.failed_write(failure, batch, judged.outcomes).await);
+        }
+        self.is_unsettled = false;
+        self.counters.last_stream = last_stream;
+        self.remember(&judged.plan, &streams);
+        Ok(judged.outcomes)
+    }
+
+    fn remember(&mut self, plan: &Plan<'_>, streams: &StreamIds) {
+        let written = i64::try_from(plan.journal.len()).unwrap_or(i64::MAX);
+        self.counters.last_position = self.counters.last_position.saturating_add(written);
+        for write in plan.streams.values() {
+            if let Some(&stream) = streams.get(write.name) {
+                let head = KnownHead { stream, head: write.head };
+                self.known.set_head(StreamName::clone(write.name), head);
+            }
+            self.has_erased |= write.erase_through.is_some();
+        }
+        for (key, row) in &plan.rows {
+            if key.table == Table::Lease {
+                let token = row.as_ref().and_then(|row| row.values.get(LEASE_TOKEN_COLUMN));
+                self.known.set_lease(key.clone(), token.cloned());
+            }
+        }
+    }
+
+    /// Nothing was begun when the reading of the view failed.
+    async fn failed_read(&mut self, error: sqlx::Error) -> BatchError {
+        let cause = Cause::of(&error);
+        if cause == Cause::Io {
+            self.disconnect().await;
+        }
+        let error = storage_error(error, "reading what a batch is judged on");
+        if cause == Cause::Busy { BatchError::Passing(error) } else { BatchError::Failed(error) }
+    }
+
+    async fn failed_write(
+        &mut self,
+        failure: Failure,
+        batch: &[Append],
+        outcomes: Vec<AppendOutcome>,
+    ) -> BatchError {
+        let cause = Cause::of(&failure.error);
+        self.roll_back().await;
+        let error = storage_error(failure.error, "writing a batch");
+        match cause {
+            Cause::Busy => BatchError::Passing(error),
+            // A write that found no room has not written its commit record whole.
+            Cause::Full | Cause::ReadOnly | Cause::Damaged => BatchError::Failed(error),
+            Cause::Io if failure.at_commit => {
+                self.is_doubtful = true;
+                self.taken_in_doubt = batch
+                    .iter()
+                    .zip(outcomes)
+                    .filter_map(|(append, outcome)| match outcome {
+                        AppendOutcome::Committed { taken } => Some((append.command_id, taken)),
+                        _ => None,
+                    })
+                    .collect();
+                BatchError::Unknown(error)
+            }
+            Cause::Io => {
+                self.disconnect().await;
+                BatchError::Failed(error)
+            }
+        }
+    }
+
+    /// Leaves the transaction, whether the engine has left it already or not.
+    async fn roll_back(&mut self) {
+        self.known.clear();
+        if let Some(mut connection) = self.connection.take() {
+            let rolled_back = sqlx::query("ROLLBACK").execute(&mut connection).await;
+            // It fails when the engine has rolled back by itself.
+            let is_out = rolled_back.is_ok()
+                || matches!(is_in_transaction(&mut connection).await, Ok(false));
+            if is_out {
+                self.connection = Some(connection);
+            } else {
+                let _ = sqlx::Connection::close(connection).await;
+            }
+        }
+        self.is_unsettled = false;
+    }
+
+    async fn disconnect(&mut self) {
+        self.known.clear();
+        if let Some(connection) = self.connection.take() {
+            // Its error is of no use: the connection is gone either way.
+            let _ = sqlx::Connection::close(connection).await;
+        }
+    }
+
+    /// Closes the connection for good, moving the log to the file.
+    pub(super) async fn close(&mut self) -> Result<()> {
+        if self.is_closed {
+            return Ok(());
+        }
+        let flushed = match self.ready().await {
+            Ok(connection) => super::maintenance::truncate_log(connection).await.map(drop),
+            Err(error) => Err(error),
+        };
+        self.is_closed = true;
+        self.disconnect().await;
+        flushed
+    }
+
+    /// Whether an append whose commit was in doubt is there.
+    pub(super) async fn look_up(&mut self, append: &Append) -> Result<Option<AppendOutcome>> {
+        let failed = |error| storage_error(error, "looking up a doubtful commit");
+        let connection = self.ready().await?;
+        let found = match append.parts.iter().find(|part| !part.events.is_empty()) {
+            Some(part) => {
+                let sql = "SELECT j.command_id FROM connector_stream AS s \
+                           JOIN connector_journal AS j ON j.stream = s.stream \
+                           WHERE s.name = ? AND j.stream_version = ?";
+                sqlx::query(sql)
+                    .bind(StreamName::clone(&part.stream))
+                    .bind(part.expected.version.saturating_add(1))
+                    .fetch_optional(connection)
+                    .await
+            }
+            None => {
+                let sql = "SELECT command_id FROM connector_command WHERE command_id = ?";
+                let command_id = append.command_id.as_bytes().to_vec();
+                sqlx::query(sql).bind(command_id).fetch_optional(connection).await
+            }
+        };
+        let is_there = match found.map_err(failed)? {
+            Some(row) => blob_uuid(&row, 0)? == append.command_id,
+            None => false,
+        };
+        let taken = self.taken_in_doubt.remove(&append.command_id).unwrap_or_default();
+        Ok(is_there.then_some(AppendOutcome::Committed { taken }))
+    }
+
+    /// The id and head of one stream.
+    pub(super) async fn head(&mut self, stream: &StreamName) -> Result<Option<KnownHead>> {
+        let connection = self.ready().await?;
+        let sql = "SELECT stream, version, last_command_id, hash FROM connector_stream \
+                   WHERE name = ?";
+        let row = sqlx::query(sql)
+            .bind(StreamName::clone(stream))
+            .fetch_optional(connection)
+            .await
+            .map_err(|error| storage_error(error, "reading a head"))?;
+        let Some(row) = row else { return Ok(None) };
+        let id = super::read::int(&row, 0)?;
+        Ok(Some(KnownHead { stream: id, head: head_of(&row, 1)? }))
+    }
+
+    /// Writes a snapshot if the stream's head is still the expected one.
+    pub(super) async fn write_snapshot(
+        &mut self,
+        stream: &str,
+        expected: Expected,
+        snapshot: NewSnapshot,
+    ) -> Result<()> {
+        let name = StreamName::from(stream);
+        let known = match self.known.head(&name) {
+            Some(known) => Some(known),
+            None => self.head(&name).await?,
+        };
+        let Some(KnownHead { stream: id, head }) = known else { return Ok(()) };
+        if head.version != expected.version || head.command_id != expected.command_id {
+            return Ok(());
+        }
+        let NewSnapshot { schema, payload } = snapshot;
+        let checksum = snapshot_checksum(stream, head.version, schema, &payload, &head.hash);
+        let sql = "INSERT INTO connector_snapshot \
+                   (stream, stream_version, schema, payload, hash, checksum) \
+                   VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (stream) DO UPDATE SET \
+                   stream_version = excluded.stream_version, schema = excluded.schema, \
+                   payload = excluded.payload, hash = excluded.hash, checksum = excluded.checksum";
+        let connection = self.ready().await?;
+        let written = sqlx::query(sql)
+            .bind(id)
+            .bind(head.version)
+            .bind(i64::from(schema))
+            .bind(payload)
+            .bind(head.hash.as_bytes().to_vec())
+            .bind(checksum.as_bytes().to_vec())
+            .execute(connection)
+            .await;
+        written.map(drop).map_err(|error| storage_error(error, "writing a snapshot"))
+    }
+
+    /// Writes and removes rows without events, in one transaction.
+    pub(super) async fn replace_rows(&mut self, changes: &[RowChange]) -> Result<()> {
+        let rows = changes
+            .iter()
+            .map(|change| match change {
+                RowChange::Put(row) => (row.key(), Some(row.clone())),
+                RowChange::Delete(key) | RowChange::Take(key) => (key.clone(), None),
+            })
+            .collect();
+        let mut script = Script::default();
+        script.push_rows(&rows);
+        if script.is_empty() {
+            return Ok(());
+        }
+        self.ready().await?;
+        self.known.clear();
+        let Some(connection) = self.connection.as_mut() else { return Err(Error::Closed) };
+        self.is_unsettled = true;
+        let result = script.run(connection, &mut self.texts).await;
+        if let Err(failure) = result {
+            self.roll_back().await;
+            return Err(storage_error(failure.error, "replacing rows"));
+        }
+        self.is_unsettled = false;
+        Ok(())
+    }
+
+    /// Runs statements of maintenance in one transaction, and forgets what they may have changed.
+    pub(super) async fn in_transaction<T>(
+        &mut self,
+        context: &str,
+        work: impl AsyncFnOnce(&mut SqliteConnection) -> sqlx::Result<T>,
+    ) -> Result<T> {
+        self.ready().await?;
+        let Some(connection) = self.connection.as_mut() else { return Err(Error::Closed) };
+        self.is_unsettled = true;
+        let result = async {
+            sqlx::query("BEGIN IMMEDIATE").execute(&mut *connection).await?;
+            let done = work(connection).await?;
+            sqlx::query("COMMIT").execute(&mut *connection).await?;
+            Ok(done)
+        }
+        .await;
+        match result {
+            Ok(done) => {
+                self.is_unsettled = false;
+                Ok(done)
+            }
+            Err(error) => {
+                self.roll_back().await;
+                Err(storage_error(error, context))
+            }
+        }
+    }
+
+    pub(super) fn forget_head(&mut self, stream: &StreamName) {
+        self.known.forget_head(stream);
+    }
+}
+
+pub(super) async fn is_in_transaction(connection: &mut SqliteConnection) -> sqlx::Result<bool> {
+    // Only outside of a transaction can one be begun; a deferred one takes no lock.
+    if sqlx::query("BEGIN").execute(&mut *connection).await.is_err() {
+        return Ok(true);
+    }
+    sqlx::query("ROLLBACK").execute(connection).await.map(|_| false)
+}
+
+/// Commits something, so that what a failed commit may have left in the log is written over, or is
+/// known to stand before it. Until then a crash could bring the failed batch back.
+async fn settle(connection: &mut SqliteConnection) -> Result<()> {
+    let sql = "UPDATE connector_meta SET value = value + 1 WHERE key = 'settled'";
+    let settled = sqlx::query(sql).execute(connection).await;
+    settled.map(drop).map_err(|error| storage_error(error, "settling a doubtful commit"))
+}
+
+/// The newest position and stream id, read under the write lock: a commit that another connection
+/// of a store that was just dropped had begun is waited for.
+async fn read_counters(connection: &mut SqliteConnection) -> Result<Counters> {
+    let failed = |error| storage_error(error, "reading the newest position");
+    let sql = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'connector_journal'), 0), \
+               coalesce((SELECT max(stream) FROM connector_stream), 0)";
+    sqlx::query("BEGIN IMMEDIATE").execute(&mut *connection).await.map_err(failed)?;
+    let row = sqlx::query(sql).fetch_one(&mut *connection).await;
+    sqlx::query("COMMIT").execute(&mut *connection).await.map_err(failed)?;
+    let row = row.map_err(failed)?;
+    Ok(Counters {
+        last_position: row.try_get_unchecked(0).map_err(failed)?,
+        last_stream: row.try_get_unchecked(1).map_err(failed)?,
+    })
+}
