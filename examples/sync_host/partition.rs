@@ -74,8 +74,7 @@ async fn begin_receipt(run: &OwnerRun, partition: &PartitionId) -> Result<Receip
         })
         .await?;
     run.mirror.report.step(|| format!("receipt of {partition} begun"));
-    let (provenance, sequence) = (receipt.provenance, receipt.sequence);
-    Ok(ReceiptKey { partition: receipt.partition, provenance, sequence })
+    Ok(receipt.key())
 }
 
 /// Adds a page to the receipt. A partition that has more entities than a receipt can hold is
