@@ -9,10 +9,10 @@
 //! source entity, named by its path below the source. Files that lie in the source itself belong to
 //! no partition and are left alone.
 //!
-//! In reading order: `sync` is one round over all owners, `partition` and `page` one
-//! enumeration, `sweep` the deletions; `provider` is the account and `graph` the mirror; `lease` says who may write.
-//! `host` and `owners` are what lies on the disk besides, `watch`, `report` and `summary` what a
-//! person sees.
+//! In reading order: `sync` is one round over all owners, `partition` and `page` one enumeration,
+//! `sweep` the deletions; `provider` is the account, `graph` and `document` the mirror; `lease` says
+//! who may write; `host` and `owners` are what lies on the disk besides, `watch`, `report` and
+//! `summary` what a person sees.
 
 // A program talks to its user through these, a library must not.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
@@ -105,6 +105,7 @@ async fn run(cli: Cli) -> Result<u8, Failure> {
     };
     let summary = outcome.as_ref().map(|counts| summary(counts, started.elapsed()));
     report.finish();
+    drop(mirror);
     store.close().await?;
     graph.close().await?;
     let Ok(summary) = summary else { return outcome.map(|_| 0) };

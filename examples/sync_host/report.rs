@@ -50,7 +50,9 @@ impl Report {
     /// An entity, or what may be one, that cannot be mirrored. Several owners see the same ones,
     /// and each round of a watch sees them again: they are told once.
     pub fn skipped(&self, path: &Path, reason: &str) {
-        let text = format!("skipped {}: {reason}", path.display());
+        // Escaped: a name may hold what a terminal takes for a command.
+        let name = path.to_string_lossy();
+        let text = format!("skipped {}: {reason}", name.escape_debug());
         // Nothing panics while this is locked; and if it did, the set would still be a set.
         let mut said = self.said.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if said.len() > MAX_NAMED_SKIPS || !said.insert(text.clone()) {

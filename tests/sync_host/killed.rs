@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 
-use crate::rows::state;
+use crate::rows::{mirrored, state, store};
 use crate::world::{LONG, Run, World};
 
 /// Rounds that must end by the kill, from each of the two beginnings.
@@ -73,11 +73,16 @@ fn steps(run: &Run) -> usize {
 
 /// Starts a run and kills it as soon as it has told so many steps. Says whether the kill ended it.
 fn run_killed_after(world: &World, host: &Path, steps: usize) -> bool {
+    run_killed_at(world, host, steps, "step: ")
+}
+
+/// Starts a run and kills it as soon as it has told so many steps that begin with `step`.
+fn run_killed_at(world: &World, host: &Path, steps: usize, step: &str) -> bool {
     let mut child = world.command(host, &ARGS).spawn().unwrap();
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
     let (mut told, mut line) = (0, String::new());
     while told < steps && stderr.read_line(&mut line).unwrap() > 0 {
-        told += usize::from(line.starts_with("step: "));
+        told += usize::from(line.starts_with(step));
         line.clear();
     }
     child.kill().unwrap();
@@ -133,4 +138,27 @@ fn a_run_over_changes_that_is_killed_ends_as_if_it_had_not_been() {
     assert_eq!(run(&world, &beginning).code, Some(0));
     change(&world);
     kill_rounds(&world, &beginning, 0x5eed_0002);
+}
+
+#[test]
+fn a_sweep_that_was_begun_is_ended_even_if_its_file_came_back() {
+    const BEGUN: &str = "SELECT document_id FROM connector_document_sweep";
+    let world = World::with(&["a/1.txt", "a/2.txt", "a/3.txt"]);
+    let beginning = world.path("beginning");
+    assert_eq!(run(&world, &beginning).code, Some(0));
+    // The program goes on until the kill arrives, so it is not always at the step it told last.
+    for attempt in 0..50 {
+        world.remove("a/2.txt");
+        copy(&beginning, &world.host());
+        run_killed_at(&world, &world.host(), 1, "step: 1 sweeps begun");
+        world.write("a/2.txt", "back");
+        if !store(&world.host(), BEGUN).is_empty() {
+            assert_eq!(run(&world, &world.host()).code, Some(0));
+            assert!(store(&world.host(), BEGUN).is_empty());
+            assert_eq!(mirrored(&world.host()).len(), 6, "three files for two owners");
+            return;
+        }
+        fs::rename(world.host(), world.path(&format!("too-late-{attempt}"))).unwrap();
+    }
+    panic!("no run was killed between the two ends of a sweep");
 }
