@@ -81,7 +81,7 @@ fn what_lies_behind_a_closed_door_is_not_gone() {
     world.run_unprivileged(&[]).expect(0, &[("created", 8)]);
     let before = mirrored(&world.host());
     let close = |file: &str| {
-        fs::set_permissions(world.file(file), Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(world.file(file), Permissions::from_mode(0o000)).unwrap();
     };
     close("a/closed");
     close("b/1");
