@@ -7,7 +7,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::process::Command;
 
-use crate::rows::{graph, mirrored};
+use crate::rows::{graph, mirrored, store};
 use crate::world::World;
 
 const HUGE: u64 = 1 << 40;
@@ -34,7 +34,10 @@ fn a_file_that_becomes_unreadable_in_any_way_is_not_swept() {
     let run = world.run(&[]);
     run.expect(0, &[("unchanged", 2), ("skipped", 6)]);
     assert_eq!(mirrored(&world.host()), before);
+    let keep = "SELECT keep FROM kubun_connector_sweep_receipt WHERE partition = 'a'";
+    let keep = store(&world.host(), keep).concat();
     for name in names {
+        assert!(keep.contains(&format!("a/{name}\"")), "{name} is not kept: {keep}");
         assert!(run.stderr.contains(&format!("a/{name}: ")), "{name} is not named: {run:?}");
     }
 }
