@@ -10,8 +10,8 @@ mod store;
 pub mod testing;
 
 pub use base::{
-    ConnectorName, Digest, DocumentId, Error, ErrorClass, Holder, Json, ModelId, OwnerDid,
-    PartitionId, Provenance, Result, Rfc3339, Secret, SourceId, StorageFault, StreamKey,
+    ConnectorName, Digest, DocumentId, Error, ErrorClass, Holder, Json, ModelId, OperationId,
+    OwnerDid, PartitionId, Provenance, Result, Rfc3339, Secret, SourceId, StorageFault, StreamKey,
     StreamKind, Timestamp,
 };
 pub use domain::auth::PendingAuthRecord;
@@ -20,7 +20,11 @@ pub use domain::connector::{
     ReceiptKey, ReceiptKind, SweepCandidate, SweepCheckpoint, SweepOutcome, SweepReceipt,
     SyncProgress, SyncState, SyncStateInput, SyncStatus,
 };
-pub use domain::document::EntityTrimRecord;
+pub use domain::document::{
+    ArmOutcome, DeferReason, EntityTrimRecord, Operation, OperationKind, OperationPhase,
+    OperationRecord, ProjectionWatch, ReadWinner, Verification, Watch, WatchIdentity, WatchReason,
+    WatchStatus,
+};
 pub use domain::{FencingToken, LeaseScope};
 #[cfg(feature = "sqlite")]
 pub use journal::Synchronous;
@@ -28,7 +32,8 @@ pub use journal::{MemoryJournal, RebuildReport, VerifyReport};
 pub use records::{Hlc, HlcClock};
 pub use runtime::{Clock, IdSource, Jitter, telemetry};
 pub use store::{
-    BegunSweep, CommandId, ConnectorRef, DocumentRef, Event, EventFilter, EventStream, FeedItem,
-    Lease, ProgressVersion, RetentionReport, Session, Store, StoreBuilder, StoreStats,
-    SyncStateEntry, UnitOfWork,
+    BegunSweep, Claim, ClaimedOperation, CommandId, ConnectorRef, DocumentRef, Event, EventFilter,
+    EventStream, FeedItem, FetchedRead, Lease, OperationFilter, OperationRequest, ProgressVersion,
+    RetentionReport, SendPermit, Session, Store, StoreBuilder, StoreStats, SyncStateEntry,
+    UnitOfWork, WatchExpectation,
 };

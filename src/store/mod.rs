@@ -9,9 +9,11 @@ mod document;
 mod feed;
 mod lease;
 mod maintenance;
+mod operation;
 mod rows;
 mod sweep;
 mod unit;
+mod watch;
 
 pub use builder::StoreBuilder;
 pub use connector::{ConnectorRef, ProgressVersion};
@@ -19,8 +21,12 @@ pub use document::DocumentRef;
 pub use feed::{Event, EventFilter, EventStream, FeedItem};
 pub use lease::{Lease, Session};
 pub use maintenance::{RetentionReport, StoreStats};
+pub use operation::{
+    Claim, ClaimedOperation, OperationFilter, OperationRequest, SendPermit, WatchExpectation,
+};
 pub use rows::{BegunSweep, SyncStateEntry};
 pub use unit::UnitOfWork;
+pub use watch::FetchedRead;
 
 use std::sync::Arc;
 
