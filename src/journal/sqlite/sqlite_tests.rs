@@ -503,6 +503,34 @@ async fn a_reader_that_stays_holds_up_the_log_and_nothing_else() {
     assert!(!store.writer.lock().await.has_erased);
 }
 
+/// Without an erasure nothing truncates the log by a checkpoint of its own.
+#[tokio::test]
+async fn a_log_that_a_reader_made_long_is_cut_once_it_has_gone() {
+    let (_directory, path) = place();
+    let store = open(&path).await;
+    store.idle().await.unwrap();
+    commit(&store, trim_append("a", 1, Expected::NONE, b"x")).await;
+    let mut tool = outsider(&path, true).await;
+    sqlx::query("BEGIN").execute(&mut tool).await.unwrap();
+    assert_eq!(number(&mut tool, "SELECT count(*) FROM connector_journal").await, 1);
+    let log = || std::fs::metadata(lock::beside(&path, "-wal")).unwrap().len();
+    let limit = u64::from(connect::MAX_KEPT_LOG_BYTES);
+    let mut last = expected(1, 1);
+    let mut command = 1;
+    while log() < limit + 2_000_000 {
+        command += 1;
+        commit(&store, trim_append("a", command, last, &[3; 1_000_000])).await;
+        last = expected(last.version + 1, command);
+    }
+    sqlx::query("ROLLBACK").execute(&mut tool).await.unwrap();
+    for _ in 0..2 {
+        command += 1;
+        commit(&store, trim_append("a", command, last, b"x")).await;
+        last = expected(last.version + 1, command);
+    }
+    assert!(log() <= limit, "{}", log());
+}
+
 #[tokio::test]
 async fn a_newer_database_is_refused_and_left_as_it_is() {
     let (_directory, path) = place();
