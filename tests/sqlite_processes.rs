@@ -1,6 +1,7 @@
 //! Several processes and one SQLite file: exactly one opens it, also at the first start, and a
 //! process that dies gives it back.
 #![cfg(feature = "sqlite")]
+#![allow(clippy::unwrap_used)]
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;

@@ -387,7 +387,7 @@ impl Writer {
     }
 }
 
-pub(super) async fn is_in_transaction(connection: &mut SqliteConnection) -> sqlx::Result<bool> {
+async fn is_in_transaction(connection: &mut SqliteConnection) -> sqlx::Result<bool> {
     // Only outside of a transaction can one be begun; a deferred one takes no lock.
     if sqlx::query("BEGIN").execute(&mut *connection).await.is_err() {
         return Ok(true);
