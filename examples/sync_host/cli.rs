@@ -4,9 +4,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser;
 
+use crate::crash::CrashPoint;
+use crate::edit::Request;
 use crate::host::Place;
 
-/// Mirrors a folder tree into a host's own document graph.
+/// Mirrors a folder tree into a host's own document graph, and writes local edits back to it.
 ///
 /// Ends with 0 when all is mirrored, 3 when the mass-delete guard refused a partition, 1 after an
 /// error, 2 for a wrong command line, 130 when Ctrl-C ended it early.
@@ -41,6 +43,23 @@ pub struct Cli {
     /// Sweeps even when most of a partition, or all of it, is gone
     #[arg(long)]
     pub allow_mass_delete: bool,
+
+    /// Changes a document and writes it back to the source; PATH is below the source, its first
+    /// part the partition. Made again on a conflict, it decides it
+    #[arg(long = "edit", value_name = "OWNER/PATH=TEXT", value_parser = Request::parse)]
+    pub edits: Vec<Request>,
+
+    /// Kills the process with SIGKILL after this step of the first edit that gets there
+    #[arg(long, value_name = "STEP")]
+    pub crash_after: Option<CrashPoint>,
+
+    /// Kills runs of its own over a temporary tree after every step, and counts the writes
+    #[arg(long)]
+    pub crash_matrix: bool,
+
+    /// Stops the process between the permission to send and the request
+    #[arg(long, hide = true)]
+    pub stop_before_write: bool,
 
     /// Tells every step that is safe on the disk
     #[arg(long)]

@@ -1,6 +1,6 @@
 //! The model that files are mirrored into, and how an entity becomes a document of it.
 
-use connector_store::{ConnectorName, Digest, DocumentId, OwnerDid, PartitionId, SourceId};
+use connector_store::{ConnectorName, Digest, DocumentId, Hlc, OwnerDid, PartitionId, SourceId};
 use serde_json::json;
 
 use crate::Failure;
@@ -28,6 +28,8 @@ pub struct Document {
     pub trim: Option<String>,
     /// The store was not told yet what `trim` says.
     pub trim_due: bool,
+    /// The stamp of the local edit that the document shows; none when it shows the source.
+    pub version: Option<Hlc>,
 }
 
 /// The document of a source entity: always the same, so that a run that was killed and an

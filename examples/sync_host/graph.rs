@@ -1,14 +1,16 @@
-//! The host's own document graph: one SQLite table.
+//! The host's own document graph: one SQLite table, and another for local edits.
 //!
 //! It is another database than the store's, so nothing is atomic over both. The order of the steps,
 //! and the `trim_due` mark, see to it that a run that is killed between two of them is repaired by
 //! the next.
 
+mod edits;
+
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use connector_store::{DocumentId, OwnerDid, PartitionId, SourceId};
+use connector_store::{DocumentId, Hlc, OwnerDid, PartitionId, SourceId};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{Connection, QueryBuilder, Row, Sqlite, SqliteConnection};
 use tokio::sync::Mutex;
@@ -16,7 +18,9 @@ use tokio::sync::Mutex;
 use crate::Failure;
 use crate::document::{Document, MODEL};
 
-/// SQLite takes 32,766 values in a statement, a row here has ten.
+pub use edits::{Edit, EditState, operation_id};
+
+/// SQLite takes 32,766 values in a statement, a row here has eleven.
 const ROWS_PER_STATEMENT: usize = 1_000;
 
 const SCHEMA: &str = "
@@ -30,10 +34,15 @@ CREATE TABLE IF NOT EXISTS document (
     body TEXT,
     digest TEXT NOT NULL,
     trim TEXT,
-    trim_due INTEGER NOT NULL
+    trim_due INTEGER NOT NULL,
+    version TEXT
 ) STRICT, WITHOUT ROWID";
 const INDEX: &str = "
 CREATE UNIQUE INDEX IF NOT EXISTS document_source ON document (owner, partition, source_id)";
+/// A graph that was made before there were edits lacks the column.
+const HAS_VERSION: &str =
+    "SELECT count(*) FROM pragma_table_info('document') WHERE name = 'version'";
+const ADD_VERSION: &str = "ALTER TABLE document ADD COLUMN version TEXT";
 
 /// What the graph remembers of a document, to compare with.
 #[derive(Clone, Debug)]
@@ -57,8 +66,12 @@ impl Graph {
             // The checkpoint in the store says that these rows are safe, so they have to be.
             .synchronous(SqliteSynchronous::Full);
         let mut connection = SqliteConnection::connect_with(&options).await?;
-        sqlx::query(SCHEMA).execute(&mut connection).await?;
-        sqlx::query(INDEX).execute(&mut connection).await?;
+        for sql in [SCHEMA, INDEX, edits::SCHEMA, edits::INDEX] {
+            sqlx::query(sql).execute(&mut connection).await?;
+        }
+        if sqlx::query(HAS_VERSION).fetch_one(&mut connection).await?.try_get::<i64, _>(0)? == 0 {
+            sqlx::query(ADD_VERSION).execute(&mut connection).await?;
+        }
         Ok(Self(Arc::new(Mutex::new(connection))))
     }
 
@@ -84,30 +97,7 @@ impl Graph {
     pub async fn write(&self, documents: &[Document]) -> Result<(), Failure> {
         let mut connection = self.0.lock().await;
         let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
-        for documents in documents.chunks(ROWS_PER_STATEMENT) {
-            let mut query = QueryBuilder::<Sqlite>::new(
-                "INSERT INTO document (document_id, owner, model, partition, source_id, title, \
-                 body, digest, trim, trim_due) ",
-            );
-            query.push_values(documents, |mut row, document| {
-                row.push_bind(document.id.as_str())
-                    .push_bind(document.owner.as_str())
-                    .push_bind(MODEL)
-                    .push_bind(document.partition.as_str())
-                    .push_bind(document.source_id.as_str())
-                    .push_bind(document.title.as_str())
-                    .push_bind(document.body.as_deref())
-                    .push_bind(document.digest.as_str())
-                    .push_bind(document.trim.as_deref())
-                    .push_bind(document.trim_due);
-            });
-            query.push(
-                " ON CONFLICT (document_id) DO UPDATE SET title = excluded.title, \
-                 body = excluded.body, digest = excluded.digest, trim = excluded.trim, \
-                 trim_due = excluded.trim_due",
-            );
-            query.build().execute(&mut *transaction).await?;
-        }
+        insert(&mut transaction, documents).await?;
         transaction.commit().await?;
         Ok(())
     }
@@ -118,8 +108,10 @@ impl Graph {
         Ok(())
     }
 
-    /// Deletes those of the documents that are there, and says how many were.
+    /// Deletes those of the documents that are there, and says how many were. What was written to
+    /// them is not to be read back any more.
     pub async fn delete(&self, ids: &[DocumentId]) -> Result<u64, Failure> {
+        self.change("DELETE FROM edit WHERE state = 'written' AND document_id IN (", ids).await?;
         self.change("DELETE FROM document WHERE document_id IN (", ids).await
     }
 
@@ -178,6 +170,36 @@ impl Graph {
         }
         Ok(())
     }
+}
+
+/// Writes the documents within the caller's transaction.
+async fn insert(connection: &mut SqliteConnection, documents: &[Document]) -> Result<(), Failure> {
+    for documents in documents.chunks(ROWS_PER_STATEMENT) {
+        let mut query = QueryBuilder::<Sqlite>::new(
+            "INSERT INTO document (document_id, owner, model, partition, source_id, title, \
+             body, digest, trim, trim_due, version) ",
+        );
+        query.push_values(documents, |mut row, document| {
+            row.push_bind(document.id.as_str())
+                .push_bind(document.owner.as_str())
+                .push_bind(MODEL)
+                .push_bind(document.partition.as_str())
+                .push_bind(document.source_id.as_str())
+                .push_bind(document.title.as_str())
+                .push_bind(document.body.as_deref())
+                .push_bind(document.digest.as_str())
+                .push_bind(document.trim.as_deref())
+                .push_bind(document.trim_due)
+                .push_bind(document.version.as_ref().map(Hlc::as_str));
+        });
+        query.push(
+            " ON CONFLICT (document_id) DO UPDATE SET title = excluded.title, \
+             body = excluded.body, digest = excluded.digest, trim = excluded.trim, \
+             trim_due = excluded.trim_due, version = excluded.version",
+        );
+        query.build().execute(&mut *connection).await?;
+    }
+    Ok(())
 }
 
 fn push_ids(query: &mut QueryBuilder<Sqlite>, ids: &[DocumentId]) {

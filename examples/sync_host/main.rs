@@ -9,8 +9,20 @@
 //! source entity, named by its path below the source. Files that lie in the source itself belong to
 //! no partition and are left alone.
 //!
+//! Local changes go the other way:
+//!
+//! ```text
+//! cargo run --release --example sync_host -- --source DIR --edit owner-1/notes/a.md=TEXT
+//! cargo run --release --example sync_host -- --crash-matrix
+//! ```
+//!
+//! The first changes the document and writes the file back, exactly once, whatever happens on the
+//! way. The second shows it: it kills runs after every step, and counts the writes in the log of the
+//! provider, `<source>.writes.log`.
+//!
 //! In reading order: `sync` is one round over all owners, `partition` and `page` one enumeration,
-//! `sweep` the deletions; `provider` is the account, `graph` and `document` the mirror; `lease` says
+//! `sweep` the deletions; `edit` takes a local change, `settle` brings it to the provider; `provider`
+//! is the account, `graph` and `document` the mirror; `lease` says
 //! who may write; `host` and `owners` are what lies on the disk besides, `watch`, `report` and
 //! `summary` what a person sees.
 
@@ -18,15 +30,19 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod cli;
+mod crash;
 mod document;
+mod edit;
 mod graph;
 mod host;
 mod lease;
+mod matrix;
 mod owners;
 mod page;
 mod partition;
 mod provider;
 mod report;
+mod settle;
 mod stop;
 mod summary;
 mod sweep;
@@ -43,6 +59,7 @@ use connector_store::Store;
 use connector_store::records::{DEFAULT_MAX_DRIFT, HlcClock};
 
 use crate::cli::Cli;
+use crate::crash::Crash;
 use crate::graph::Graph;
 use crate::host::Host;
 use crate::provider::Folder;
@@ -72,6 +89,9 @@ async fn main() -> ExitCode {
 }
 
 async fn run(cli: Cli) -> Result<u8, Failure> {
+    if cli.crash_matrix {
+        return matrix::run(cli.json).await;
+    }
     let report = Arc::new(Report::new(cli.verbose));
     let stop = Stop::on_signals();
     let source = cli.source().canonicalize().map_err(|error| {
@@ -84,13 +104,19 @@ async fn run(cli: Cli) -> Result<u8, Failure> {
     let store = Store::builder().sqlite(host.store_file()).open().await?;
 
     let holder = host.holder()?;
+    let mut clock = HlcClock::new(holder.as_str(), DEFAULT_MAX_DRIFT)?;
+    if let Some(greatest) = graph.greatest_stamp().await? {
+        clock = clock.starting_above(&greatest);
+    }
     let mirror = Arc::new(Mirror {
         folder: Folder::new(source, host.own_paths())?,
-        clock: Mutex::new(HlcClock::new(holder.as_str(), DEFAULT_MAX_DRIFT)?),
+        clock: Mutex::new(clock),
         holder,
         connector: sync::connector()?,
         page_size: cli.page_size,
         allow_mass_delete: cli.allow_mass_delete,
+        crash: Crash(cli.crash_after),
+        stop_before_write: cli.stop_before_write,
         store: store.clone(),
         graph: graph.clone(),
         report: Arc::clone(&report),
@@ -119,6 +145,7 @@ async fn rounds(
     mirror: &Arc<Mirror>,
     owners: &[owners::Owner],
 ) -> Result<Counts, Failure> {
+    edit::accept(mirror, owners, &cli.edits).await?;
     if cli.watch { watch::rounds(mirror, owners).await } else { sync::round(mirror, owners).await }
 }
 

@@ -3,8 +3,15 @@
 //! Rows first, then the store is told of the trims. A row says by `trim_due` that the store is still
 //! to be told, so it does not matter where in between a run is killed, nor what becomes of the file
 //! until the next one.
+//!
+//! What was fetched is applied only where the store says that the source wins: a value that was read
+//! before a local write, or while one is under way, never replaces it.
 
-use connector_store::{DocumentId, Json, PartitionId, SourceId};
+use std::collections::HashSet;
+
+use connector_store::{
+    Digest, DocumentId, FetchedRead, Hlc, Json, PartitionId, ReadWinner, SourceId, Verification,
+};
 
 use crate::Failure;
 use crate::document::{Document, fit_body, id_of, title_of};
@@ -28,6 +35,8 @@ pub async fn mirror(
     counts: &mut Counts,
 ) -> Result<Vec<SourceId>, Failure> {
     let entries = entries.to_vec();
+    // Before the first is read: what is written from now on, the reads cannot disprove.
+    let stamp = run.mirror.stamp()?;
     let fetched = tokio::task::spawn_blocking(move || {
         entries.into_iter().map(|entry| (entry.fetch(), entry.source_id)).collect::<Vec<_>>()
     })
@@ -47,7 +56,8 @@ pub async fn mirror(
         present.push(source_id);
     }
 
-    let (changed, trims) = compare(run, partition, contents, counts).await?;
+    read_back(run, &contents, &stamp, counts).await?;
+    let (changed, trims) = compare(run, partition, contents, &stamp, counts).await?;
     if !changed.is_empty() {
         run.mirror.graph.write(&changed).await?;
         run.mirror.report.step(|| format!("{} documents of {partition} written", changed.len()));
@@ -62,16 +72,22 @@ async fn compare(
     run: &OwnerRun,
     partition: &PartitionId,
     contents: Vec<(DocumentId, SourceId, Content)>,
+    stamp: &Hlc,
     counts: &mut Counts,
 ) -> Result<(Vec<Document>, Vec<DueTrim>), Failure> {
     let ids: Vec<_> = contents.iter().map(|(id, ..)| id.clone()).collect();
     let mut known = run.mirror.graph.known(&ids).await?;
+    let differs = |(id, _, content): &&(DocumentId, SourceId, Content)| {
+        known.get(id).is_some_and(|known| known.digest != content.digest)
+    };
+    let differing = contents.iter().filter(differs).map(|(id, ..)| id.clone()).collect();
+    let local = local_winners(run, differing, stamp).await?;
     let (mut changed, mut trims) = (Vec::new(), Vec::new());
     for (id, source_id, content) in contents {
         counts.entities += 1;
         let known = known.remove(&id);
         match &known {
-            Some(known) if known.digest == content.digest => {
+            Some(known) if known.digest == content.digest || local.contains(&id) => {
                 counts.unchanged += 1;
                 if known.trim_due {
                     trims.push((id, known.trim.clone()));
@@ -91,6 +107,56 @@ async fn compare(
     Ok((changed, trims))
 }
 
+/// Those of the documents that a local write keeps from taking what was fetched. One that the graph
+/// has not is not asked about: an edit is in the graph before there is anything else of it.
+async fn local_winners(
+    run: &OwnerRun,
+    documents: Vec<DocumentId>,
+    stamp: &Hlc,
+) -> Result<HashSet<DocumentId>, Failure> {
+    let read = |document: &DocumentId| FetchedRead {
+        owner: run.owner.did.clone(),
+        document: document.clone(),
+        fetch_hlc: stamp.clone(),
+    };
+    let reads: Vec<_> = documents.iter().map(read).collect();
+    let winners = run.mirror.store.read_winners(&reads).await?;
+    let pairs = documents.into_iter().zip(winners);
+    Ok(pairs.filter(|(_, winner)| *winner != ReadWinner::Source).map(|(id, _)| id).collect())
+}
+
+/// Tells the store what was read of files that an earlier round wrote.
+async fn read_back(
+    run: &OwnerRun,
+    contents: &[(DocumentId, SourceId, Content)],
+    stamp: &Hlc,
+    counts: &mut Counts,
+) -> Result<(), Failure> {
+    for (id, source_id, content) in contents {
+        let Some(&number) = run.watched.get(id) else { continue };
+        let document = run.session.document(id);
+        let outcome =
+            document.record_verification(stamp, Digest::from_hex(&content.digest)).await?;
+        match outcome {
+            Verification::Verified => counts.verified += 1,
+            // Where a provider shows a write late, a later read may still show it.
+            Verification::Mismatched { .. } | Verification::Stale => {
+                counts.mismatched += u64::from(outcome != Verification::Stale);
+                continue;
+            }
+            Verification::Expired => {
+                counts.mismatched += 1;
+                document.disarm_watch().await?;
+                let name = &run.owner.name;
+                run.mirror.report.note(&format!("{name}: what was written to {source_id} is gone"));
+            }
+            Verification::NoWatch => {}
+        }
+        run.mirror.graph.edit_done(number).await?;
+    }
+    Ok(())
+}
+
 fn document_of(
     run: &OwnerRun,
     partition: &PartitionId,
@@ -105,6 +171,7 @@ fn document_of(
     let owed = known.is_some_and(|known| known.trim_due);
     Document {
         trim_due: owed || told != trim.as_ref(),
+        version: None,
         title: title_of(&source_id),
         owner: run.owner.did.clone(),
         partition: partition.clone(),

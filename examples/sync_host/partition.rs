@@ -133,7 +133,11 @@ async fn commit_receipt(
     run.connector.complete_receipt(key, pages, None, &fingerprint).await?;
     run.mirror.report.step(|| format!("receipt of {} complete", key.partition));
     let guard = guard(run, &key.partition).await?;
-    let known = run.mirror.graph.documents(&run.owner.did, &key.partition).await?;
+    let mut known = run.mirror.graph.documents(&run.owner.did, &key.partition).await?;
+    // Local intent comes first: what the user has edited is not deleted because the source has it
+    // not, or not any more.
+    let edited = run.mirror.graph.unwritten(&run.owner.did).await?;
+    known.retain(|(id, _)| !edited.contains(id));
     match run.connector.commit_receipt(key, known, guard).await {
         Ok(_) => run.mirror.report.step(|| format!("receipt of {} committed", key.partition)),
         Err(error @ Error::SweepTooLarge { .. }) => {

@@ -1,7 +1,9 @@
 //! The provider: a folder tree that stands for somebody's account.
 //!
-//! It only reads. Whatever it meets there is an answer and never a failure: trees are changed while
-//! they are walked, and hold files that nobody may read.
+//! What is here only reads; `write` is the other half. Whatever it meets is an answer and never a
+//! failure: trees are changed while they are walked, and hold files that nobody may read.
+
+mod write;
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
@@ -13,6 +15,8 @@ use sha2::{Digest as _, Sha256};
 
 use crate::Failure;
 use crate::document::MAX_BODY_BYTES;
+
+pub use write::{DRAFT_NAME, Put, PutAnswer, PutFailure, Standing, digest_of};
 
 /// A file above this is not read: one sparse file could keep a host busy for days.
 pub const MAX_FILE_BYTES: u64 = 16 << 20;
@@ -82,7 +86,9 @@ impl Folder {
         if !root.is_dir() {
             return Err(format!("the source {} is no directory", root.display()).into());
         }
-        Ok(Self { root: root.into(), own: own.into(), provenance })
+        let folder = Self { root: root.into(), own: own.into(), provenance };
+        folder.recover().map_err(|error| format!("the provider's log: {error}"))?;
+        Ok(folder)
     }
 
     /// Under what lineage this folder's enumerations are comparable.
@@ -182,8 +188,16 @@ impl Folder {
         SourceId::new(text).map_err(|error| error.to_string())
     }
 
+    /// It belongs to the host or to the provider itself.
     fn is_own(&self, path: &Path) -> bool {
         self.own.iter().any(|own| own == path)
+            || path.file_name().is_some_and(|name| name == DRAFT_NAME)
+    }
+
+    /// An entity may have this name: no part of it is the host's or the provider's own.
+    pub fn allows(&self, source_id: &SourceId) -> bool {
+        let path = self.root.join(source_id.as_str());
+        path.ancestors().all(|part| !self.is_own(part))
     }
 
     /// Asks once more whether one entity is gone, before it is deleted for good.

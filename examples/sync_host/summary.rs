@@ -28,12 +28,24 @@ pub struct Counts {
     pub skipped: u64,
     /// Partitions that the mass-delete guard refused to sweep.
     pub refused: u64,
+    /// Edits that this run wrote to the source.
+    pub written: u64,
+    /// Edits that were found written, by a run that could not say so any more.
+    pub reconciled: u64,
+    /// Edits that were read back.
+    pub verified: u64,
+    /// Edits that were written, and something else was read.
+    pub mismatched: u64,
+    /// Edits that wait for a later run.
+    pub deferred: u64,
+    /// Those of them that wait because their file was changed at the source, too.
+    pub conflicts: u64,
 }
 
 impl Counts {
-    /// The round wrote or deleted a document.
+    /// The round wrote or deleted a document, or a file.
     pub const fn changed(&self) -> bool {
-        self.created + self.updated + self.swept > 0
+        self.created + self.updated + self.swept + self.written + self.reconciled > 0
     }
 }
 
@@ -48,6 +60,12 @@ impl AddAssign for Counts {
         self.swept += other.swept;
         self.skipped += other.skipped;
         self.refused += other.refused;
+        self.written += other.written;
+        self.reconciled += other.reconciled;
+        self.verified += other.verified;
+        self.mismatched += other.mismatched;
+        self.deferred += other.deferred;
+        self.conflicts += other.conflicts;
     }
 }
 
@@ -68,6 +86,12 @@ pub struct Summary {
     events: u64,
     batches: u64,
     seconds: f64,
+    written: u64,
+    reconciled: u64,
+    verified: u64,
+    mismatched: u64,
+    deferred: u64,
+    conflicts: u64,
 }
 
 impl Summary {
@@ -88,6 +112,12 @@ impl Summary {
             events: stats.events,
             batches: stats.batches,
             seconds: (elapsed.as_secs_f64() * 1_000.0).round() / 1_000.0,
+            written: counts.written,
+            reconciled: counts.reconciled,
+            verified: counts.verified,
+            mismatched: counts.mismatched,
+            deferred: counts.deferred,
+            conflicts: counts.conflicts,
         }
     }
 
@@ -111,7 +141,7 @@ impl Summary {
     }
 }
 
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 20] = [
     "owners",
     "partitions",
     "entities",
@@ -126,4 +156,10 @@ const NAMES: [&str; 14] = [
     "events",
     "batches",
     "seconds",
+    "written",
+    "reconciled",
+    "verified",
+    "mismatched",
+    "deferred",
+    "conflicts",
 ];

@@ -1,15 +1,16 @@
-//! One round: for every owner at once, each partition in turn, then the deletions.
+//! One round: for every owner at once, the edits, each partition in turn, then the deletions.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use connector_store::records::{Hlc, HlcClock};
 use connector_store::{
-    ConnectorName, ConnectorRef, Holder, PartitionId, Rfc3339, Session, Store, SyncState,
-    SyncStateInput, SyncStatus, Timestamp,
+    ConnectorName, ConnectorRef, DocumentId, Holder, PartitionId, Rfc3339, Session, Store,
+    SyncState, SyncStateInput, SyncStatus, Timestamp,
 };
 
+use crate::crash::Crash;
 use crate::graph::Graph;
 use crate::lease::HeldLease;
 use crate::owners::Owner;
@@ -17,7 +18,7 @@ use crate::provider::{Folder, Skip};
 use crate::report::{Report, with_causes};
 use crate::stop::Stop;
 use crate::summary::Counts;
-use crate::{Failure, partition, sweep, tasks};
+use crate::{Failure, partition, settle, sweep, tasks};
 
 /// The longest error text that is kept in the sync state.
 const MAX_ERROR_BYTES: usize = 1_000;
@@ -38,6 +39,8 @@ pub struct Mirror {
     pub page_size: u32,
     pub allow_mass_delete: bool,
     pub clock: Mutex<HlcClock>,
+    pub crash: Crash,
+    pub stop_before_write: bool,
     pub report: Arc<Report>,
     pub stop: Stop,
 }
@@ -61,6 +64,8 @@ pub struct OwnerRun {
     pub connector: ConnectorRef,
     /// How many documents the owner had when the round began.
     pub documents: i64,
+    /// The edits that are to be read back in this round, by document.
+    pub watched: HashMap<DocumentId, i64>,
 }
 
 /// Mirrors the source for all owners. One that fails does not keep the others from being done.
@@ -73,7 +78,8 @@ pub async fn round(mirror: &Arc<Mirror>, owners: &[Owner]) -> Result<Counts, Fai
             (name, sync_owner(mirror, owner).await)
         }
     });
-    let mut counts = Counts::default();
+    let mut counts =
+        Counts { deferred: settle::of_others(mirror, owners).await?, ..Counts::default() };
     let mut failed = Vec::new();
     for (name, result) in tasks::at_once(owners.len(), runs).await? {
         match result {
@@ -90,7 +96,8 @@ async fn sync_owner(mirror: Arc<Mirror>, owner: Owner) -> Result<Counts, Failure
     let Some(held) = held else { return Ok(Counts::default()) };
     let session = held.session();
     let documents = mirror.graph.count(&owner.did).await?;
-    let run = OwnerRun { connector: session.connector(), session, mirror, owner, documents };
+    let (connector, watched) = (session.connector(), HashMap::new());
+    let mut run = OwnerRun { connector, session, mirror, owner, documents, watched };
     let result = run.whole().await;
     let ended = match &result {
         Ok(counts) => run.end(SyncStatus::Idle, refusal(counts)).await,
@@ -104,9 +111,10 @@ async fn sync_owner(mirror: Arc<Mirror>, owner: Owner) -> Result<Counts, Failure
 }
 
 impl OwnerRun {
-    async fn whole(&self) -> Result<Counts, Failure> {
+    async fn whole(&mut self) -> Result<Counts, Failure> {
         self.begin().await?;
         let mut counts = Counts::default();
+        self.watched = settle::settle(self, &mut counts).await?;
         for partition in self.partitions(&mut counts).await? {
             if self.mirror.stop.requested() {
                 return Ok(counts);

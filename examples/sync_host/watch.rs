@@ -57,7 +57,10 @@ pub async fn rounds(mirror: &Arc<Mirror>, owners: &[Owner]) -> Result<Counts, Fa
 
 fn told(counts: &Counts) -> String {
     let Counts { created, updated, swept, refused, .. } = counts;
-    format!("{created} created, {updated} updated, {swept} swept, {refused} refused")
+    let written = counts.written + counts.reconciled;
+    format!(
+        "{created} created, {updated} updated, {swept} swept, {refused} refused, {written} written"
+    )
 }
 
 fn added(total: Counts, last: Counts) -> Counts {
@@ -66,6 +69,10 @@ fn added(total: Counts, last: Counts) -> Counts {
         updated: total.updated + last.updated,
         trimmed: total.trimmed + last.trimmed,
         swept: total.swept + last.swept,
+        written: total.written + last.written,
+        reconciled: total.reconciled + last.reconciled,
+        verified: total.verified + last.verified,
+        mismatched: total.mismatched + last.mismatched,
         ..last
     }
 }
