@@ -35,7 +35,7 @@ struct Row {
 
 /// Plays all cases and shows them. The exit code says whether all were right.
 pub async fn run(json: bool) -> Result<u8, Failure> {
-    let next = std::iter::once(None).chain(CrashPoint::ALL.map(Some));
+    let next = std::iter::once(None).chain(CrashPoint::ALL[1..].iter().copied().map(Some));
     let cases =
         CrashPoint::ALL.iter().flat_map(|&first| next.clone().map(move |next| (first, next)));
     let cases: Vec<_> =
@@ -95,12 +95,11 @@ async fn case(
     }
     let mut verified = 0;
     let last = runs + MAX_RUNS;
-    // A run that was to be killed and was not may have read it back, so the store is asked whether
-    // anything is left: a run that has nothing to settle and nothing to read back says so.
+    // Until a run has nothing to settle and nothing to read back.
     loop {
         let run = start(&source, &host, &[]).await?;
         runs += 1;
-        let count = |name: &str| run.summary[name].as_u64().unwrap_or(u64::MAX);
+        let count = |name: &str| run.summary[name].as_u64().unwrap_or_default();
         verified += count("verified");
         let open = ["written", "reconciled", "verified", "deferred"].map(count).iter().sum::<u64>();
         right &= run.status.success();
@@ -110,7 +109,7 @@ async fn case(
     }
     let log = fs::read_to_string(world.path().join("source.writes.log")).unwrap_or_default();
     let writes = log.lines().count();
-    let agrees = fs::read_to_string(source.join(FILE))? == TEXT && verified <= 1;
+    let agrees = fs::read_to_string(source.join(FILE))? == TEXT && verified == 1;
     let row = Row { killed_after: first.name(), next_run, runs, writes, agrees, right: false };
     let right = right && writes == 1 && agrees;
     Ok((at, Row { right, ..row }))

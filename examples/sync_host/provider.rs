@@ -197,7 +197,7 @@ impl Folder {
     /// An entity may have this name: no part of it is the host's or the provider's own.
     pub fn allows(&self, source_id: &SourceId) -> bool {
         let path = self.root.join(source_id.as_str());
-        path.ancestors().all(|part| !self.is_own(part))
+        path.ancestors().take_while(|part| *part != &*self.root).all(|part| !self.is_own(part))
     }
 
     /// Asks once more whether one entity is gone, before it is deleted for good.

@@ -13,6 +13,8 @@
 //! is lost: the file stays as it is, and the document stays as the user edited it. Each run tells of
 //! it. The user decides by editing once more: that edit stands upon what the conflict has shown,
 //! and takes the place of the one before. An edit to the very text of the file takes the source's side.
+//! It is a conflict as well when a killed run did write and the file was changed since, before any run
+//! could see it: what stands there now is newer than what the host knows.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -4,12 +4,15 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
+use std::process::Child;
 
-use crate::rows::{mirrored, state, store};
+use crate::rows::{graph, mirrored, state, store};
 use crate::world::{LONG, Run, World};
 
 /// Rounds that must end by the kill, from each of the two beginnings.
 const ROUNDS: u32 = 25;
+/// The same, of runs with edits.
+const EDIT_ROUNDS: u32 = 15;
 const SIGKILL: i32 = 9;
 const ARGS: [&str; 5] = ["--verbose", "--owners", "2", "--page-size", "4"];
 
@@ -78,7 +81,10 @@ fn run_killed_after(world: &World, host: &Path, steps: usize) -> bool {
 
 /// Starts a run and kills it as soon as it has told so many steps that begin with `step`.
 fn run_killed_at(world: &World, host: &Path, steps: usize, step: &str) -> bool {
-    let mut child = world.command(host, &ARGS).spawn().unwrap();
+    kill_after(world.command(host, &ARGS).spawn().unwrap(), steps, step)
+}
+
+fn kill_after(mut child: Child, steps: usize, step: &str) -> bool {
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
     let (mut told, mut line) = (0, String::new());
     while told < steps && stderr.read_line(&mut line).unwrap() > 0 {
@@ -138,6 +144,42 @@ fn a_run_over_changes_that_is_killed_ends_as_if_it_had_not_been() {
     assert_eq!(run(&world, &beginning).code, Some(0));
     change(&world);
     kill_rounds(&world, &beginning, 0x5eed_0002);
+}
+
+#[test]
+fn edits_that_are_killed_anywhere_are_written_once_each() {
+    const EDITS: [&str; 6] = [
+        "--edit",
+        "owner-1/a/01.txt=one",
+        "--edit",
+        "owner-2/b/01.txt=two",
+        "--edit",
+        "owner-1/new/file.txt=three",
+    ];
+    let mut chance = Chance(0x5eed_0003);
+    let mut killed = 0;
+    for round in 0..4 * EDIT_ROUNDS {
+        if killed == EDIT_ROUNDS {
+            break;
+        }
+        let world = tree();
+        assert_eq!(run(&world, &world.host()).code, Some(0));
+        let args = [&ARGS[..], &EDITS].concat();
+        for _ in 0..2 {
+            let mut command = world.command(&world.host(), &args);
+            let child = command.spawn().unwrap();
+            killed += u32::from(kill_after(child, chance.below(25), "step: "));
+        }
+        let last = Run::of(world.command(&world.host(), &args).output().unwrap());
+        assert_eq!(last.code, Some(0), "round {round}: {last:?}");
+        assert_eq!(world.log().len(), 3, "round {round}: {last:?}");
+        let files = ["a/01.txt", "b/01.txt", "new/file.txt"].map(|file| world.read(file));
+        assert_eq!(files, ["one", "two", "three"], "round {round}: {last:?}");
+        assert_eq!(run(&world, &world.host()).code, Some(0));
+        let edits = graph(&world.host(), "SELECT source_id, state FROM edit");
+        assert!(edits.is_empty(), "round {round}: {edits:?}");
+    }
+    assert!(killed >= EDIT_ROUNDS, "too few runs lived long enough to be killed");
 }
 
 #[test]

@@ -6,6 +6,8 @@
 // A test says what failed best by failing where it did.
 #![allow(clippy::unwrap_used)]
 
+mod conflicts;
+mod edits;
 mod killed;
 mod mirror;
 mod odd;

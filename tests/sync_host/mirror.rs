@@ -34,6 +34,12 @@ fn the_summary_has_its_names_in_their_order() {
         "events",
         "batches",
         "seconds",
+        "written",
+        "reconciled",
+        "verified",
+        "mismatched",
+        "deferred",
+        "conflicts",
     ];
     let places: Vec<_> = names.iter().map(|name| line.find(&format!("\"{name}\":"))).collect();
     assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{line}");

@@ -7,7 +7,7 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, Connection, Row, SqliteConnection};
 
 /// What is compared of each read table.
-const READ_TABLES: [&str; 9] = [
+const READ_TABLES: [&str; 11] = [
     "SELECT connector_name, owner_did, checkpoint, entity_count, status, error, recovery, \
      lease_expires_at IS NULL FROM kubun_connector_sync_state",
     "SELECT owner_did, connector_name, partition, provenance, model_id, scope, keep, predicate, \
@@ -21,6 +21,8 @@ const READ_TABLES: [&str; 9] = [
     "SELECT document_id, owner_did, connector_name, trimmed_fields FROM kubun_connector_entity_trim",
     "SELECT document_id FROM connector_document_sweep",
     "SELECT scope FROM connector_lease",
+    "SELECT document_id, state FROM kubun_connector_operation",
+    "SELECT document_id, source_id, status FROM kubun_connector_projection_watch",
 ];
 
 /// All that the host holds.

@@ -14,6 +14,23 @@ pub const LONG: usize = 20_000;
 /// Whom an unprivileged run belongs to.
 const NOBODY: u32 = 65_534;
 
+/// The counts of a summary that a test must name where they are not 0.
+const COUNTS: [&str; 13] = [
+    "created",
+    "updated",
+    "unchanged",
+    "trimmed",
+    "swept",
+    "skipped",
+    "refused",
+    "written",
+    "reconciled",
+    "verified",
+    "mismatched",
+    "deferred",
+    "conflicts",
+];
+
 /// A temporary source and host.
 pub struct World {
     dir: TempDir,
@@ -62,6 +79,16 @@ impl World {
         let path = self.file(file);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, content).unwrap();
+    }
+
+    pub fn read(&self, file: &str) -> String {
+        fs::read_to_string(self.file(file)).unwrap()
+    }
+
+    /// The provider's log: owner, path and text's digest of each write.
+    pub fn log(&self) -> Vec<String> {
+        let log = fs::read_to_string(self.path("source.writes.log")).unwrap_or_default();
+        log.lines().map(|line| line.split_once('\t').unwrap().1.replace('\t', " ")).collect()
     }
 
     pub fn remove(&self, file: &str) {
@@ -116,7 +143,7 @@ impl Run {
     pub fn expect(&self, code: i32, counts: &[(&str, u64)]) {
         assert_eq!(self.code, Some(code), "{self:?}");
         let summary = self.summary();
-        for name in ["created", "updated", "unchanged", "trimmed", "swept", "skipped", "refused"] {
+        for name in COUNTS {
             let expected =
                 counts.iter().find(|(given, _)| *given == name).map_or(0, |given| given.1);
             assert_eq!(summary[name], expected, "{name}: {self:?}");

@@ -25,8 +25,8 @@ use crate::crash::{Crash, CrashPoint};
 use crate::host::write_new;
 use crate::sync::now;
 
-/// A file that is being written. There is one at a time, and one that was left by a kill is written
-/// over by the next attempt. The provider shows it to nobody.
+/// A file that is being written. There is one at a time, and one that was left by a kill goes with the
+/// next attempt. The provider shows it to nobody.
 pub const DRAFT_NAME: &str = ".sync-host-draft";
 
 /// A request to write a file.
@@ -221,7 +221,12 @@ fn write_draft(draft: &Path, target: &Path, bytes: &[u8]) -> io::Result<()> {
     if let Some(directory) = draft.parent() {
         fs::create_dir_all(directory)?;
     }
-    let mut file = File::create(draft)?;
+    // One that is left may belong to a file that nobody may write.
+    match fs::remove_file(draft) {
+        Err(error) if !super::is_absence(&error) => return Err(error),
+        _ => {}
+    }
+    let mut file = File::create_new(draft)?;
     if let Ok(meta) = fs::symlink_metadata(target) {
         file.set_permissions(meta.permissions())?;
     }
