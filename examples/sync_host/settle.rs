@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use connector_store::{
     Claim, ClaimedOperation, DeferReason, Digest, DocumentId, Error, OperationKind, OperationPhase,
-    OperationRequest, SendPermit, Timestamp, WatchExpectation, WatchReason,
+    OperationRecord, OperationRequest, SendPermit, Timestamp, WatchExpectation, WatchReason,
 };
 use tokio::time::Instant;
 
@@ -59,20 +59,6 @@ enum Settled {
     Deferred(String),
     /// It waits for the user.
     Conflict,
-}
-
-/// What became of one try to send.
-enum Sent {
-    Settled(Settled),
-    /// The permission was over before the request left: nobody may say now that it did not.
-    Late(ClaimedOperation),
-}
-
-/// What the provider said of a write.
-enum Asked {
-    Settled(Settled),
-    /// It has it not, and no request can be under way.
-    NotWritten(ClaimedOperation),
 }
 
 /// Settles all edits of the owner, in their order. What is given back are the edits of earlier
@@ -146,7 +132,7 @@ fn count(run: &OwnerRun, edit: &Edit, settled: &Settled, counts: &mut Counts) {
 async fn settle_one(run: &OwnerRun, edit: &Edit) -> Result<Settled, Failure> {
     let document = run.session.document(&edit.document);
     let request = request(run, edit);
-    let mut claim = match document.claim_operation(&request, &run.mirror.holder, TTL).await {
+    let claim = match document.claim_operation(&request, &run.mirror.holder, TTL).await {
         Ok(claim) => claim,
         // Under another name, which was lost: it may still be at work.
         Err(error @ (Error::Deferred { .. } | Error::OperationBusy { .. })) => {
@@ -156,32 +142,39 @@ async fn settle_one(run: &OwnerRun, edit: &Edit) -> Result<Settled, Failure> {
     };
     run.mirror.report.step(|| format!("{} claimed", edit.operation_id));
     run.mirror.crash.after(CrashPoint::Claim);
-    let decided = is_conflict(edit) && is_superseded(run, edit).await?;
-    loop {
-        claim = match claim {
-            Claim::Finished(record) => {
-                return match record.operation.phase {
-                    OperationPhase::Dead { .. } => dropped(run, edit).await,
-                    _ => {
-                        run.mirror.graph.edit_written(edit).await?;
-                        Ok(Settled::Reconciled)
-                    }
-                };
-            }
-            // The provider had refused it, and the user has decided since.
-            Claim::Attempt(operation) | Claim::Reconcile(operation) if decided => {
-                return kill(run, edit, &operation).await;
-            }
-            Claim::Attempt(operation) => match send(run, edit, operation).await? {
-                Sent::Settled(settled) => return Ok(settled),
-                Sent::Late(operation) => Claim::Reconcile(operation),
-            },
-            Claim::Reconcile(operation) => match ask(run, edit, operation).await? {
-                Asked::Settled(settled) => return Ok(settled),
-                Asked::NotWritten(operation) => Claim::Attempt(operation),
-            },
-        };
+    let (operation, mut may_send) = match claim {
+        Claim::Attempt(operation) => (operation, true),
+        Claim::Reconcile(operation) => (operation, false),
+        Claim::Finished(record) => return finished(run, edit, &record).await,
+    };
+    // The provider had refused it, and the user has decided since.
+    if is_conflict(edit) && is_superseded(run, edit).await? {
+        return kill(run, edit, &operation).await;
     }
+    loop {
+        let settled = if may_send {
+            send(run, edit, &operation).await?
+        } else {
+            ask(run, edit, &operation).await?
+        };
+        match settled {
+            Some(settled) => return Ok(settled),
+            None => may_send = !may_send,
+        }
+    }
+}
+
+/// An earlier run has ended the operation, and could not tell the graph any more.
+async fn finished(
+    run: &OwnerRun,
+    edit: &Edit,
+    record: &OperationRecord,
+) -> Result<Settled, Failure> {
+    if let OperationPhase::Dead { .. } = record.operation.phase {
+        return dropped(run, edit).await;
+    }
+    run.mirror.graph.edit_written(edit).await?;
+    Ok(Settled::Reconciled)
 }
 
 /// The facts of the operation, which are the same in every run.
@@ -198,14 +191,19 @@ fn request(run: &OwnerRun, edit: &Edit) -> OperationRequest {
     }
 }
 
-/// Sends the request, if there is still time to when it is at hand.
-async fn send(run: &OwnerRun, edit: &Edit, operation: ClaimedOperation) -> Result<Sent, Failure> {
-    let (operation, permit, asked) = mark(operation).await?;
+/// Sends the request, if there is still time to when it is at hand. None where there was not: nobody
+/// may say then that it did not leave.
+async fn send(
+    run: &OwnerRun,
+    edit: &Edit,
+    operation: &ClaimedOperation,
+) -> Result<Option<Settled>, Failure> {
+    let (permit, asked) = mark(operation).await?;
     run.mirror.report.step(|| format!("{} may be sent", edit.operation_id));
     run.mirror.crash.after(CrashPoint::Send);
     if asked.elapsed() >= permit.send_within {
         operation.record_unknown().await?;
-        return Ok(Sent::Late(operation));
+        return Ok(None);
     }
     // A process that is stopped here is woken too late, and no clock of its own can tell it so
     // before the request is out. That is why the request says what it expects to meet.
@@ -224,14 +222,14 @@ async fn send(run: &OwnerRun, edit: &Edit, operation: ClaimedOperation) -> Resul
     run.mirror.crash.after(CrashPoint::Write);
     let settled = match answer {
         Ok(PutAnswer::Written) => {
-            finalize(run, edit, &operation).await?;
+            finalize(run, edit, operation).await?;
             Settled::Written
         }
         Ok(PutAnswer::AlreadySo) => {
-            finalize(run, edit, &operation).await?;
+            finalize(run, edit, operation).await?;
             Settled::Reconciled
         }
-        Ok(PutAnswer::Refused(standing)) => conflict(run, edit, &operation, standing).await?,
+        Ok(PutAnswer::Refused(standing)) => conflict(run, edit, operation, standing).await?,
         Err(PutFailure::NotWritten(error)) => {
             operation.defer(DeferReason::Offline, NEXT_ROUND, true).await?;
             Settled::Deferred(error.to_string())
@@ -242,46 +240,48 @@ async fn send(run: &OwnerRun, edit: &Edit, operation: ClaimedOperation) -> Resul
             Settled::Deferred(format!("it is not known whether it was written: {error}"))
         }
     };
-    Ok(Sent::Settled(settled))
+    Ok(Some(settled))
 }
 
 /// Asks for the permission to send, and takes the time before: the permission counts from then.
-async fn mark(
-    operation: ClaimedOperation,
-) -> Result<(ClaimedOperation, SendPermit, Instant), Failure> {
+async fn mark(operation: &ClaimedOperation) -> Result<(SendPermit, Instant), Failure> {
     let asked = Instant::now();
     match operation.mark_send_started().await {
         // To ask the provider may have taken longer than the claim lasts.
         Err(Error::LeaseExpired { .. }) => {
-            let operation = operation.renew(TTL).await?;
+            operation.renew(TTL).await?;
             let asked = Instant::now();
-            let permit = operation.mark_send_started().await?;
-            Ok((operation, permit, asked))
+            Ok((operation.mark_send_started().await?, asked))
         }
-        permit => Ok((operation, permit?, asked)),
+        permit => Ok((permit?, asked)),
     }
 }
 
-/// Asks the provider whether it has what may have been sent.
-async fn ask(run: &OwnerRun, edit: &Edit, operation: ClaimedOperation) -> Result<Asked, Failure> {
+/// Asks the provider whether it has what may have been sent. None where it has it not, and no request
+/// can be under way.
+async fn ask(
+    run: &OwnerRun,
+    edit: &Edit,
+    operation: &ClaimedOperation,
+) -> Result<Option<Settled>, Failure> {
     let mut asks = 0;
     loop {
         operation.begin_reconcile_read().await?;
         let (folder, source_id) = (run.mirror.folder.clone(), edit.source_id.clone());
         let standing = tokio::task::spawn_blocking(move || folder.standing(&source_id)).await?;
         if standing == Standing::File(edit.digest.clone()) {
-            finalize(run, edit, &operation).await?;
-            return Ok(Asked::Settled(Settled::Reconciled));
+            finalize(run, edit, operation).await?;
+            return Ok(Some(Settled::Reconciled));
         }
         asks += 1;
         match operation.record_not_written().await {
-            Ok(()) => return Ok(Asked::NotWritten(operation)),
+            Ok(()) => return Ok(None),
             // Who sent it may have been stopped, and may yet wake in time to write.
             Err(error @ Error::ReconcileTooEarly { not_before, .. }) => {
                 let wait = until(not_before);
                 if asks == MAX_ASKS || run.mirror.stop.requested() {
                     operation.defer(DeferReason::Dependency, wait, false).await?;
-                    return Ok(Asked::Settled(Settled::Deferred(error.to_string())));
+                    return Ok(Some(Settled::Deferred(error.to_string())));
                 }
                 let (name, source_id) = (&run.owner.name, &edit.source_id);
                 run.mirror.report.note(&format!(

@@ -174,10 +174,12 @@ impl Store {
     }
 }
 
+/// A future, and what it gave.
+type Running<F> = (Pin<Box<F>>, Option<<F as Future>::Output>);
+
 /// Awaits a few futures at once, on whatever executor the caller has.
 async fn all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut running: Vec<(Pin<Box<F>>, Option<F::Output>)> =
-        futures.map(|future| (Box::pin(future), None)).collect();
+    let mut running: Vec<Running<F>> = futures.map(|future| (Box::pin(future), None)).collect();
     poll_fn(|context| {
         let mut pending = false;
         for (future, output) in &mut running {

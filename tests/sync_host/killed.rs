@@ -12,7 +12,7 @@ use crate::world::{LONG, Run, World};
 /// Rounds that must end by the kill, from each of the two beginnings.
 const ROUNDS: u32 = 25;
 /// The same, of runs with edits.
-const EDIT_ROUNDS: u32 = 15;
+const EDIT_ROUNDS: u32 = 10;
 const SIGKILL: i32 = 9;
 const ARGS: [&str; 5] = ["--verbose", "--owners", "2", "--page-size", "4"];
 
