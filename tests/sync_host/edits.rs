@@ -202,14 +202,17 @@ fn an_edit_that_cannot_be_written_waits_for_the_next_run() {
     let world = mirrored_world();
     // Where the draft would be there is a directory, so the provider fails before the write.
     fs::create_dir(world.file("a/.sync-host-draft")).unwrap();
-    for args in [&["--edit", EDIT][..], &[]] {
-        world.run(args).expect(0, &[("unchanged", 2), ("deferred", 1)]);
+    // The second of them is made upon the first, so it waits with it.
+    let edits = ["--edit", "owner-1/a/1.txt=first", "--edit", EDIT];
+    for args in [&edits[..], &[]] {
+        world.run(args).expect(0, &[("unchanged", 2), ("deferred", 2)]);
         assert_eq!((world.read("a/1.txt").as_str(), world.log().len()), ("a/1.txt", 0));
         assert_eq!(body(&world, "a/1.txt"), ["edited"]);
     }
     fs::remove_dir(world.file("a/.sync-host-draft")).unwrap();
-    world.run(&[]).expect(0, &[("unchanged", 2), ("written", 1)]);
-    assert_written(&world, "later");
+    world.run(&[]).expect(0, &[("unchanged", 2), ("written", 2)]);
+    let lines = [line("owner-1", "a/1.txt", "first"), line("owner-1", "a/1.txt", "edited")];
+    assert_eq!(world.log(), lines);
 }
 
 #[test]
