@@ -6,7 +6,9 @@ use std::time::Duration;
 use super::Store;
 use crate::base::{Result, StreamKey, StreamKind, StreamName, Timestamp};
 use crate::domain::auth::PendingAuth;
-use crate::journal::{Expected, HistoryCut, Storage, load_state};
+use crate::journal::{
+    Expected, HistoryCut, RebuildReport, Storage, VerifyReport, load_state, rebuild, verify,
+};
 
 /// Streams that retention treats in one transaction.
 const STREAMS_PER_CUT: u32 = 200;
@@ -62,6 +64,26 @@ impl Store {
         self.directories().passivate_all();
     }
 
+    /// Reads everything that is stored and names what is damaged: changed, missing or swapped events,
+    /// a cut tail, damaged snapshots, rows that are not what their state says. Nothing is changed.
+    ///
+    /// # Errors
+    /// Storage errors; [`crate::Error::Contention`] when others wrote to a stream during every try.
+    pub async fn verify(&self) -> Result<VerifyReport> {
+        self.env().check_open()?;
+        verify(self.storage()).await
+    }
+
+    /// Writes every row of the read tables anew from the events. What is in no event (secrets,
+    /// recovery content, pages) is carried over.
+    ///
+    /// # Errors
+    /// As [`Self::verify`]; damage that can't be folded.
+    pub async fn rebuild(&self) -> Result<RebuildReport> {
+        self.env().check_open()?;
+        rebuild(self.storage()).await
+    }
+
     /// Removes events that are older than `age` and behind their stream's snapshot, and the streams
     /// of authorizations that were finished before. State, rows and later loads stay as they are.
     ///
@@ -105,6 +127,11 @@ impl Store {
                 }
             }
             dropped += storage.drop_streams(&finished).await?;
+            // An actor in memory still knows what its stream held.
+            let names = finished.iter().map(|(name, _)| name);
+            for key in names.filter_map(|name| StreamKey::from_stream_name(name)) {
+                self.directories().passivate_auth(&key);
+            }
         }
     }
 }
