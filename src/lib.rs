@@ -22,9 +22,9 @@ pub use domain::connector::{
 };
 pub use domain::document::EntityTrimRecord;
 pub use domain::{FencingToken, LeaseScope};
-pub use journal::MemoryJournal;
 #[cfg(feature = "sqlite")]
 pub use journal::Synchronous;
+pub use journal::{MemoryJournal, RebuildReport, VerifyReport};
 pub use records::{Hlc, HlcClock};
 pub use runtime::{Clock, IdSource, Jitter, telemetry};
 pub use store::{

@@ -18,11 +18,15 @@ use connector_store::base::{
 use connector_store::domain::auth::{
     Pending, PendingAuth, PendingAuthConsumed, PendingAuthCreated, PendingAuthEvent,
 };
+use connector_store::domain::connector::Connector;
 use connector_store::domain::document::{
     Document, DocumentEvent, DocumentSweepBegun, EntityTrim, EntityTrimSet,
 };
 use connector_store::domain::{Aggregate, ContentRef, StoredEvent};
 use connector_store::journal::{decode_event, decode_snapshot, encode_event, encode_snapshot};
+
+#[path = "golden/connector.rs"]
+mod connector_samples;
 
 /// A kind of stream: its file, what is written today, and how it is read.
 struct Kind {
@@ -38,6 +42,12 @@ const KINDS: &[Kind] = &[
         kind: StreamKind::Document,
         samples: document,
         read: read::<Document>,
+    },
+    Kind {
+        file: "connector.txt",
+        kind: StreamKind::Connector,
+        samples: connector_samples::samples,
+        read: read::<Connector>,
     },
     Kind { file: "auth.txt", kind: StreamKind::Auth, samples: auth, read: read::<PendingAuth> },
 ];

@@ -7,6 +7,8 @@
 pub mod auth;
 pub mod connector;
 pub mod document;
+#[cfg(test)]
+pub(crate) mod given;
 mod lease;
 mod tables;
 

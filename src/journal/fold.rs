@@ -188,7 +188,7 @@ pub(super) enum Link {
     Restarted,
 }
 
-fn hash_of(record: &JournalRecord, previous: &ChainHash) -> ChainHash {
+pub(super) fn hash_of(record: &JournalRecord, previous: &ChainHash) -> ChainHash {
     let input = EventHashInput {
         version: record.version,
         event_type: record.event_type,

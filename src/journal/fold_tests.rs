@@ -146,3 +146,22 @@ async fn a_changed_missing_or_swapped_event_is_refused() {
         assert!(refused.to_string().contains(named), "{at}: {refused}");
     }
 }
+
+/// The state keeps `recovery` in memory; the journal proves what the row must hold.
+#[tokio::test]
+async fn content_that_is_not_what_was_written_is_refused() {
+    use crate::domain::connector::Connector;
+    use crate::domain::{Table, Value};
+    use crate::journal::world::{connector, world};
+
+    let (journal, storage) = world(false).await;
+    let key = connector("did:web:a");
+    assert!(load_state::<Connector>(&storage, &key).await.is_ok());
+    journal.tamper(|tables| {
+        let is_it = |row: &&mut Row| row.table == Table::SyncState && row.values[8] != Value::Null;
+        tables.rows.values_mut().find(is_it).unwrap().values[8] = Value::text("{}");
+    });
+    let refused = load_state::<Connector>(&storage, &key).await.unwrap_err();
+    assert!(refused.to_string().contains("kubun_connector_sync_state"), "{refused}");
+    assert!(load_state::<Connector>(&storage, &connector("did:web:a!")).await.is_ok());
+}

@@ -6,19 +6,27 @@
 mod batch;
 mod chain;
 mod codec;
+mod damage;
 mod fold;
+mod inspect;
 pub mod memory;
+mod owners;
 mod port;
+mod rebuild;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 #[cfg(any(test, feature = "testing"))]
 pub mod suite;
+mod verify;
+#[cfg(test)]
+mod world;
 
 pub use batch::{Judged, Plan, StreamWrite, View, judge};
 pub use chain::{ChainHash, EventHashInput};
 pub use codec::{
     decode_event, decode_snapshot, decode_value, encode_event, encode_snapshot, encode_value,
 };
+pub use damage::{Damage, RowName};
 pub use fold::{LoadedState, fold, load_state};
 pub use memory::MemoryJournal;
 pub use port::{
@@ -26,5 +34,7 @@ pub use port::{
     Heads, HistoryCut, JournalRecord, Loaded, NewEvent, NewSnapshot, Order, Part, RowQuery,
     SnapshotRecord, Storage, StreamPage,
 };
+pub use rebuild::{RebuildReport, rebuild};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteOptions, SqliteStorage, Synchronous};
+pub use verify::{VerifyReport, verify};

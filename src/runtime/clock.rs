@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use crate::base::Timestamp;
@@ -35,16 +36,32 @@ pub trait Jitter: Send + Sync + 'static {
     fn unit(&self) -> f64;
 }
 
-/// The machine's clocks. Its timers run on the store's own threads, so a caller needs no timer.
+/// The machine's clocks.
 pub(super) struct SystemClock {
     origin: Instant,
-    timers: Handle,
+    timers: Arc<Timers>,
+}
+
+/// A thread for timers, so that no caller needs one of its own. Every pending sleep keeps it alive:
+/// a timer that is polled after its runtime has ended panics, and callers, as well as what runs on
+/// the arbiters, may be polled for a moment longer than the store lives.
+struct Timers {
+    handle: Handle,
+    _alive: oneshot::Sender<()>,
 }
 
 impl SystemClock {
     #[allow(clippy::disallowed_methods, reason = "the one place that reads the clock")]
-    pub(super) fn new(timers: Handle) -> Self {
-        Self { origin: Instant::now(), timers }
+    pub(super) fn start() -> std::io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+        let handle = runtime.handle().clone();
+        let (alive, ended) = oneshot::channel::<()>();
+        let run = move || {
+            // It ends by the other end being dropped, so there is no value to look at.
+            let _ = runtime.block_on(ended);
+        };
+        std::thread::Builder::new().name("connector-store-timers".to_owned()).spawn(run)?;
+        Ok(Self { origin: Instant::now(), timers: Arc::new(Timers { handle, _alive: alive }) })
     }
 }
 
@@ -60,8 +77,14 @@ impl Clock for SystemClock {
     }
 
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
-        let _context = self.timers.enter();
-        Box::pin(tokio::time::sleep(duration))
+        let timers = Arc::clone(&self.timers);
+        let context = timers.handle.enter();
+        let sleep = tokio::time::sleep(duration);
+        drop(context);
+        Box::pin(async move {
+            sleep.await;
+            drop(timers);
+        })
     }
 }
 

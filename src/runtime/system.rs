@@ -9,7 +9,6 @@ use std::thread;
 
 use actix::Actor;
 use actix_rt::{Arbiter, ArbiterHandle, System};
-use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::clock::{
@@ -36,7 +35,6 @@ pub(crate) struct Sources {
 
 struct Threads {
     system: System,
-    timers: Handle,
     keys: Vec<ArbiterHandle>,
     repository: ArbiterHandle,
 }
@@ -55,10 +53,12 @@ impl Runtime {
         sources: Sources,
         open_storage: StorageOpener,
     ) -> Result<Self> {
+        let clock = match sources.clock {
+            Some(clock) => clock,
+            None => Arc::new(SystemClock::start().map_err(no_thread)?),
+        };
         let (threads, ended) = start_threads(bounds.arbiters.max(1)).await?;
         let stop = StopOnDrop(Some(threads.system.clone()));
-        let clock =
-            sources.clock.unwrap_or_else(|| Arc::new(SystemClock::new(threads.timers.clone())));
         let time = StoreTime::new(clock);
         let (opened, storage) = oneshot::channel();
         let open = open_storage(time.now());
@@ -159,7 +159,6 @@ async fn start_threads(count: usize) -> Result<(Threads, oneshot::Receiver<()>)>
         let threads = runner.block_on(async move {
             Threads {
                 system: System::current(),
-                timers: Handle::current(),
                 keys: (0..count).map(|_| Arbiter::new().handle()).collect(),
                 repository: Arbiter::new().handle(),
             }
@@ -171,15 +170,17 @@ async fn start_threads(count: usize) -> Result<(Threads, oneshot::Receiver<()>)>
         }
         let _ = end.send(());
     };
-    thread::Builder::new().name("connector-store".to_owned()).spawn(run).map_err(|error| {
-        Error::Storage {
-            fault: StorageFault::Unavailable,
-            context: "starting the store's thread".to_owned(),
-            source: Some(Arc::new(error)),
-        }
-    })?;
+    thread::Builder::new().name("connector-store".to_owned()).spawn(run).map_err(no_thread)?;
     let threads = started.await.map_err(|_| unavailable("the store's thread ended"))?;
     Ok((threads, ended))
+}
+
+fn no_thread(error: std::io::Error) -> Error {
+    Error::Storage {
+        fault: StorageFault::Unavailable,
+        context: "starting a thread of the store".to_owned(),
+        source: Some(Arc::new(error)),
+    }
 }
 
 /// Passivates idle keys for as long as the store lives.

@@ -6,7 +6,9 @@ use std::time::Duration;
 use super::Store;
 use crate::base::{Result, StreamKey, StreamKind, StreamName, Timestamp};
 use crate::domain::auth::PendingAuth;
-use crate::journal::{Expected, HistoryCut, Storage, load_state};
+use crate::journal::{
+    Expected, HistoryCut, RebuildReport, Storage, VerifyReport, load_state, rebuild, verify,
+};
 
 /// Streams that retention treats in one transaction.
 const STREAMS_PER_CUT: u32 = 200;
@@ -60,6 +62,27 @@ impl Store {
     /// Passivates every key that is in memory: each is loaded anew by its next command.
     pub fn passivate_all(&self) {
         self.directories().passivate_all();
+    }
+
+    /// Looks for damage: changed, missing or swapped events, a cut tail, bad snapshots, rows that
+    /// differ from their state, row-only content that differs from its digest. It names what it
+    /// finds and changes nothing. To be run on a store that is at rest.
+    ///
+    /// # Errors
+    /// Storage errors.
+    pub async fn verify(&self) -> Result<VerifyReport> {
+        self.env().check_open()?;
+        verify(self.storage()).await
+    }
+
+    /// Writes the read tables anew from the journal, row for row. Row-only content is carried over
+    /// where it is what the journal says. To be run on a store that is at rest.
+    ///
+    /// # Errors
+    /// Storage errors; what was written before stays.
+    pub async fn rebuild(&self) -> Result<RebuildReport> {
+        self.env().check_open()?;
+        rebuild(self.storage()).await
     }
 
     /// Removes events that are older than `age` and behind their stream's snapshot, and the streams

@@ -4,7 +4,7 @@
 //! It wraps any [`Storage`] and changes nothing but what it is told to. Given the same seed and the
 //! same calls it does the same.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -117,6 +117,9 @@ struct Script {
     faults: VecDeque<Fault>,
     rivals: Vec<(StreamName, Rival)>,
     observer: Option<Observer>,
+    /// The rows that appends took whose acknowledgement was lost: a look-up gives them back, as a
+    /// backend does that lost the connection and not its memory.
+    taken_in_doubt: HashMap<Uuid, Vec<Row>>,
     random: Option<(Seeded, Chances)>,
 }
 
@@ -227,6 +230,26 @@ impl FaultyStorage {
         Ok(())
     }
 
+    fn remember_taken(&self, batch: &[Append], outcomes: Vec<AppendOutcome>) {
+        let mut script = self.script();
+        for (append, outcome) in batch.iter().zip(outcomes) {
+            if let AppendOutcome::Committed { taken } = outcome {
+                script.taken_in_doubt.insert(append.command_id, taken);
+            }
+        }
+    }
+
+    async fn look_up_taken(&self, append: &Append) -> Result<Option<AppendOutcome>> {
+        let found = self.online()?.look_up(append).await?;
+        let remembered = self.script().taken_in_doubt.remove(&append.command_id);
+        Ok(match (found, remembered) {
+            (Some(AppendOutcome::Committed { .. }), Some(taken)) => {
+                Some(AppendOutcome::Committed { taken })
+            }
+            (found, _) => found,
+        })
+    }
+
     fn tell(&self, stage: Stage, batch: &[Append]) {
         let observer = self.script().observer.clone();
         if let Some(observer) = observer {
@@ -260,7 +283,10 @@ impl FaultyStorage {
         let outcomes = inner.append(batch, now).await?;
         self.tell(Stage::AfterCommit, batch);
         match fault {
-            Fault::LoseAcknowledgement => return Err(BatchError::Unknown(unreachable())),
+            Fault::LoseAcknowledgement => {
+                self.remember_taken(batch, outcomes);
+                return Err(BatchError::Unknown(unreachable()));
+            }
             Fault::StallAfter(gate) => gate.pass().await,
             _ => {}
         }
@@ -351,7 +377,7 @@ impl Storage for FaultyStorage {
     }
 
     fn look_up<'a>(&'a self, append: &'a Append) -> BoxFuture<'a, Result<Option<AppendOutcome>>> {
-        hand_on!(self.look_up(append))
+        Box::pin(self.look_up_taken(append))
     }
 
     fn command<'a>(&'a self, command_id: Uuid) -> BoxFuture<'a, Result<Option<CommandRecord>>> {

@@ -225,3 +225,7 @@ fn due_after(failures: u32, context: &Context) -> Timestamp {
     let chance = if context.jitter.is_finite() { context.jitter.clamp(0.0, 1.0) } else { 1.0 };
     context.now.plus(ceiling.mul_f64(chance))
 }
+
+#[cfg(test)]
+#[path = "candidate_tests.rs"]
+mod tests;

@@ -4,10 +4,11 @@
 //! Each receipt's open candidates are counted, so nothing is scanned when one of many closes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Included};
 
 use super::command::ReceiptKey;
 use super::event::{CandidatesCreated, CheckpointMoved, ConnectorEvent};
-use super::state::{Candidate, CandidateState, Era, Partition, SweptEra};
+use super::state::{Candidate, CandidateState, Connector, Era, Partition, SweptEra};
 use super::view::SweepCheckpoint;
 use crate::base::{DocumentId, PartitionId, Timestamp};
 
@@ -82,7 +83,7 @@ impl SweptEra {
     pub(super) fn wait_for(&mut self, sequence: i64) {
         let awaiting: Vec<i64> = self.awaiting.iter().copied().collect();
         for pair in awaiting.windows(2) {
-            if self.open.range(pair[0] + 1..=pair[1]).next().is_none() {
+            if self.open.range((Excluded(pair[0]), Included(pair[1]))).next().is_none() {
                 self.awaiting.remove(&pair[0]);
             }
         }
@@ -103,38 +104,45 @@ impl SweptEra {
                 updated_at: created.at,
             };
             *self.open.entry(candidate.sequence).or_default() += 1;
-            if let Some(earlier) = self.candidates.insert(entry.document_id.clone(), candidate) {
-                self.close(&earlier);
+            let earlier = self.candidates.insert(entry.document_id.clone(), candidate);
+            if let Some(open) = earlier.filter(Candidate::is_open) {
+                self.close(open.sequence);
             }
         }
     }
 
     pub(super) fn remove(&mut self, document: &DocumentId) {
-        if let Some(candidate) = self.candidates.remove(document) {
-            self.close(&candidate);
+        if let Some(open) = self.candidates.remove(document).filter(Candidate::is_open) {
+            self.close(open.sequence);
         }
     }
 
     pub(super) fn change(&mut self, document: &DocumentId, change: impl FnOnce(&mut Candidate)) {
         if let Some(candidate) = self.candidates.get_mut(document) {
-            let before = candidate.clone();
+            let was_open = candidate.is_open();
             change(candidate);
-            if before.is_open() && !candidate.is_open() {
-                self.close(&before);
+            if was_open && !candidate.is_open() {
+                let sequence = candidate.sequence;
+                self.close(sequence);
             }
         }
     }
 
-    fn close(&mut self, candidate: &Candidate) {
-        if !candidate.is_open() {
-            return;
-        }
-        if let Some(open) = self.open.get_mut(&candidate.sequence) {
+    fn close(&mut self, sequence: i64) {
+        if let Some(open) = self.open.get_mut(&sequence) {
             *open = open.saturating_sub(1);
             if *open == 0 {
-                self.open.remove(&candidate.sequence);
+                self.open.remove(&sequence);
             }
         }
+    }
+}
+
+impl Connector {
+    /// The checkpoint of a partition, or none.
+    #[must_use]
+    pub fn sweep_checkpoint(&self, partition: &PartitionId) -> Option<SweepCheckpoint> {
+        self.partitions.get(partition)?.checkpoint.clone()
     }
 }
 

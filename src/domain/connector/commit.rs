@@ -227,3 +227,7 @@ fn create(
         })
     }));
 }
+
+#[cfg(test)]
+#[path = "commit_tests.rs"]
+mod tests;

@@ -5,10 +5,8 @@ use super::command::{ConnectorCommand, ConnectorReply};
 use super::event::{self, ConnectorEvent};
 use super::rows::{Naming, RECOVERY_COLUMN};
 use super::state::Connector;
-use crate::base::{ConnectorName, Error, Json, OwnerDid, Result, StreamKey, StreamKind};
-use crate::domain::{
-    Aggregate, ContentRef, Context, Decision, LeaseScope, Row, RowKey, Table, Value,
-};
+use crate::base::{Error, Json, Result, StreamKey, StreamKind};
+use crate::domain::{Aggregate, ContentRef, Context, Decision, Row, RowKey, Table, Value};
 
 impl Aggregate for Connector {
     const KIND: StreamKind = event::KIND;
@@ -63,27 +61,14 @@ impl Aggregate for Connector {
         command: &ConnectorCommand,
         context: &Context,
     ) -> Result<Decision<Self>> {
-        let StreamKey::Connector(owner, connector) = key else {
-            return Err(Error::invalid("key", "expected an owner's connector"));
-        };
-        let scope = LeaseScope::Sync { owner: owner.clone(), connector: connector.clone() };
+        let naming =
+            naming(key).ok_or_else(|| Error::invalid("key", "expected an owner's connector"))?;
+        let scope = naming.lease();
         // A fence of another scope is judged where that lease's row is, with the append.
         if let Some(fence) = context.fence.as_ref().filter(|fence| fence.scope == scope) {
             fence.check(self.standing_lease(context))?;
         }
-        if Self::is_read(command) {
-            return self.read(command, context);
-        }
-        match command {
-            ConnectorCommand::AcquireLease { holder, ttl_ms } => {
-                self.acquire_lease(holder, *ttl_ms, context)
-            }
-            ConnectorCommand::RenewLease { token, ttl_ms } => {
-                self.renew_lease(&scope, *token, *ttl_ms, context)
-            }
-            ConnectorCommand::ReleaseLease { token } => self.release_lease(&scope, *token, context),
-            _ => self.write(owner, connector, command, context),
-        }
+        self.dispatch(&naming, command, context)
     }
 
     fn apply(&mut self, event: &ConnectorEvent) {
@@ -120,66 +105,69 @@ impl Aggregate for Connector {
 }
 
 impl Connector {
-    fn read(&self, command: &ConnectorCommand, context: &Context) -> Result<Decision<Self>> {
-        let reply = match command {
+    fn dispatch(
+        &self,
+        naming: &Naming<'_>,
+        command: &ConnectorCommand,
+        context: &Context,
+    ) -> Result<Decision<Self>> {
+        let answer = match command {
+            ConnectorCommand::SetSyncState(input) => {
+                return self.set_sync_state(naming, input, context);
+            }
+            ConnectorCommand::UpdateSyncProgress { update, guard } => {
+                return self.update_sync_progress(naming, update, *guard, context);
+            }
+            ConnectorCommand::DeleteSyncState => return Ok(self.delete_sync_state()),
+            ConnectorCommand::AcquireLease { holder, ttl_ms } => {
+                return self.acquire_lease(holder, *ttl_ms, context);
+            }
+            ConnectorCommand::RenewLease { token, ttl_ms } => {
+                return self.renew_lease(&naming.lease(), *token, *ttl_ms, context);
+            }
+            ConnectorCommand::ReleaseLease { token } => {
+                return self.release_lease(&naming.lease(), *token, context);
+            }
+            ConnectorCommand::BeginReceipt(input) => {
+                return self.begin_receipt(naming, input, context);
+            }
+            ConnectorCommand::ExtendReceipt(input) => return self.extend_receipt(naming, input),
+            ConnectorCommand::CompleteReceipt(input) => {
+                return self.complete_receipt(naming, input);
+            }
+            ConnectorCommand::PlanReceipt(input) => return self.plan_receipt(input, context),
+            ConnectorCommand::CommitReceipt(input) => return self.commit_receipt(input, context),
+            ConnectorCommand::RecordSweepOutcome { candidate, outcome } => {
+                return self.record_sweep_outcome(candidate, *outcome, context);
+            }
+            ConnectorCommand::RecordSweepApplyFailure { candidate, error } => {
+                return self.record_sweep_apply_failure(candidate, error, context);
+            }
+            ConnectorCommand::SweepApplied { candidate } => {
+                return Ok(self.sweep_applied(candidate, context));
+            }
+            ConnectorCommand::CursorLost { partition } => {
+                return Ok(Self::cursor_lost(partition, context));
+            }
+            ConnectorCommand::DropDocumentCandidates { document_id } => {
+                return Ok(self.drop_document_candidates(document_id, context));
+            }
             ConnectorCommand::SyncState => ConnectorReply::SyncState(self.sync_state()),
             ConnectorCommand::Lease => {
                 ConnectorReply::StandingLease(self.standing_lease(context).cloned())
             }
-            ConnectorCommand::PlanReceipt(input) => return self.plan_receipt(input, context),
             ConnectorCommand::Receipt { partition, provenance } => {
                 ConnectorReply::Receipt(self.sweep_receipt(partition, provenance))
             }
             ConnectorCommand::SweepCheckpoint { partition } => {
-                let known = self.partitions.get(partition);
-                let checkpoint = known.and_then(|known| known.checkpoint.clone());
-                ConnectorReply::SweepCheckpoint(checkpoint)
+                ConnectorReply::SweepCheckpoint(self.sweep_checkpoint(partition))
             }
             ConnectorCommand::Candidates { partition, after, limit } => {
                 ConnectorReply::Candidates(self.candidates(partition, after.as_ref(), *limit)?)
             }
-            _ => ConnectorReply::OwedSweeps(self.owed_sweeps()),
+            ConnectorCommand::OwedSweeps => ConnectorReply::OwedSweeps(self.owed_sweeps()),
         };
-        Ok(Decision::unchanged(reply))
-    }
-
-    fn write(
-        &self,
-        owner: &OwnerDid,
-        connector: &ConnectorName,
-        command: &ConnectorCommand,
-        context: &Context,
-    ) -> Result<Decision<Self>> {
-        match command {
-            ConnectorCommand::SetSyncState(input) => {
-                self.set_sync_state(owner, connector, input, context)
-            }
-            ConnectorCommand::UpdateSyncProgress { update, guard } => {
-                self.update_sync_progress(owner, connector, update, *guard, context)
-            }
-            ConnectorCommand::BeginReceipt(input) => {
-                self.begin_receipt(owner, connector, input, context)
-            }
-            ConnectorCommand::ExtendReceipt(input) => self.extend_receipt(owner, connector, input),
-            ConnectorCommand::CompleteReceipt(input) => {
-                self.complete_receipt(owner, connector, input)
-            }
-            ConnectorCommand::CommitReceipt(input) => self.commit_receipt(input, context),
-            ConnectorCommand::RecordSweepOutcome { candidate, outcome } => {
-                self.record_sweep_outcome(candidate, *outcome, context)
-            }
-            ConnectorCommand::RecordSweepApplyFailure { candidate, error } => {
-                self.record_sweep_apply_failure(candidate, error, context)
-            }
-            ConnectorCommand::SweepApplied { candidate } => {
-                Ok(self.sweep_applied(candidate, context))
-            }
-            ConnectorCommand::CursorLost { partition } => Ok(Self::cursor_lost(partition, context)),
-            ConnectorCommand::DropDocumentCandidates { document_id } => {
-                Ok(self.drop_document_candidates(document_id, context))
-            }
-            _ => Ok(self.delete_sync_state()),
-        }
+        Ok(Decision::unchanged(answer))
     }
 }
 

@@ -88,3 +88,7 @@ fn check_ttl(ttl_ms: i64) -> Result<()> {
     let reason = format!("expected {MIN_LEASE_MS} to {MAX_LEASE_MS} ms, got {ttl_ms}");
     Err(Error::invalid("ttl", reason))
 }
+
+#[cfg(test)]
+#[path = "lease_tests.rs"]
+mod tests;

@@ -36,3 +36,6 @@ pub use state::{
     ReceiptPhase, SweptEra, SyncRecord,
 };
 pub use view::{CommitResult, OwedSweep, SweepCandidate, SweepCheckpoint, SweepReceipt, SyncState};
+
+#[cfg(test)]
+mod fixture;

@@ -7,13 +7,13 @@ use super::content::{SourceIdList, pages_digest};
 use super::event::{
     ConnectorEvent, DroppedReceipt, ReceiptBegun, ReceiptCompleted, ReceiptExtended,
 };
-use super::rows::{self, KEEP_COLUMN, SOURCE_IDS_COLUMN};
+use super::rows::{KEEP_COLUMN, Naming, SOURCE_IDS_COLUMN};
 use super::state::{Connector, Partition, Receipt, ReceiptFacts, ReceiptPhase};
 use super::view::SweepReceipt;
 use crate::base::limits::{
     MAX_RECEIPT_BYTES, MAX_RECEIPT_IDS, MAX_RECEIPT_PAGES, MAX_RECEIPT_TEXT_BYTES,
 };
-use crate::base::{ConnectorName, Digest, Error, OwnerDid, PartitionId, Provenance, Result};
+use crate::base::{Digest, Error, PartitionId, Provenance, Result};
 use crate::domain::{Context, Decision};
 
 impl Connector {
@@ -54,8 +54,7 @@ impl Connector {
     /// not the newest era's opens a new era.
     pub(super) fn begin_receipt(
         &self,
-        owner: &OwnerDid,
-        connector: &ConnectorName,
+        naming: &Naming<'_>,
         input: &BeginReceipt,
         context: &Context,
     ) -> Result<Decision<Self>> {
@@ -93,7 +92,7 @@ impl Connector {
             dropped,
         });
         let mut decision = Decision::events(ConnectorReply::ReceiptBegun { sequence }, vec![event]);
-        let row = rows::receipt_key(owner, connector, &input.partition, &input.provenance);
+        let row = naming.receipt(&input.partition, &input.provenance);
         decision.content.push((row, KEEP_COLUMN, SourceIdList::of([]).to_value()));
         Ok(decision)
     }
@@ -102,8 +101,7 @@ impl Connector {
     /// receipt takes no further page: what the provider lists now is another enumeration.
     pub(super) fn extend_receipt(
         &self,
-        owner: &OwnerDid,
-        connector: &ConnectorName,
+        naming: &Naming<'_>,
         input: &ExtendReceipt,
     ) -> Result<Decision<Self>> {
         let key = &input.key;
@@ -132,7 +130,7 @@ impl Connector {
         });
         let reply = ConnectorReply::NextPage(next_page + 1);
         let mut decision = Decision::events(reply, vec![event]);
-        let row = rows::page_key(owner, connector, key, input.page);
+        let row = naming.page(key, input.page);
         decision.content.push((row, SOURCE_IDS_COLUMN, list.to_value()));
         Ok(decision)
     }
@@ -140,8 +138,7 @@ impl Connector {
     /// Ends the enumeration, when no page is missing and the provider's count is what was seen.
     pub(super) fn complete_receipt(
         &self,
-        owner: &OwnerDid,
-        connector: &ConnectorName,
+        naming: &Naming<'_>,
         input: &CompleteReceipt,
     ) -> Result<Decision<Self>> {
         let key = &input.key;
@@ -173,7 +170,7 @@ impl Connector {
             keep: input.keep.content(),
         });
         let mut decision = Decision::events(ConnectorReply::Done, vec![event]);
-        let row = rows::receipt_key(owner, connector, &key.partition, &key.provenance);
+        let row = naming.receipt(&key.partition, &key.provenance);
         decision.content.push((row, KEEP_COLUMN, input.keep.to_value()));
         Ok(decision)
     }
@@ -263,3 +260,7 @@ fn check_predicate(input: &BeginReceipt) -> Result<()> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "receipt_tests.rs"]
+mod tests;

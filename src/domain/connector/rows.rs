@@ -3,7 +3,7 @@
 use super::command::{CandidateKey, ReceiptKey};
 use super::event::ConnectorEvent;
 use super::state::{Candidate, Connector, Partition, Receipt, ReceiptPhase, SweptEra};
-use crate::base::{ConnectorName, OwnerDid, PartitionId, Provenance};
+use crate::base::{ConnectorName, DocumentId, Json, OwnerDid, PartitionId, Provenance};
 use crate::domain::{ContentRef, LeaseScope, Row, RowKey, Table, Value};
 
 /// The place of `recovery` in the sync state's row.
@@ -17,30 +17,6 @@ pub(super) const SOURCE_IDS_COLUMN: usize = 6;
 pub(super) struct Naming<'a> {
     pub(super) owner: &'a OwnerDid,
     pub(super) connector: &'a ConnectorName,
-}
-
-pub(super) fn sync_state_key(owner: &OwnerDid, connector: &ConnectorName) -> RowKey {
-    let values = vec![Value::Text(connector.shared()), Value::Text(owner.shared())];
-    RowKey::new(Table::SyncState, values)
-}
-
-pub(super) fn receipt_key(
-    owner: &OwnerDid,
-    connector: &ConnectorName,
-    partition: &PartitionId,
-    provenance: &Provenance,
-) -> RowKey {
-    let naming = Naming { owner, connector };
-    naming.key(Table::SweepReceipt, partition, [Value::Text(provenance.shared())])
-}
-
-pub(super) fn page_key(
-    owner: &OwnerDid,
-    connector: &ConnectorName,
-    key: &ReceiptKey,
-    page: u32,
-) -> RowKey {
-    Naming { owner, connector }.page(&key.partition, &key.provenance, key.sequence, page)
 }
 
 impl Naming<'_> {
@@ -58,19 +34,28 @@ impl Naming<'_> {
         RowKey::new(table, values)
     }
 
-    fn lease(&self) -> LeaseScope {
+    /// What the connector's lease is for.
+    pub(super) fn lease(&self) -> LeaseScope {
         LeaseScope::Sync { owner: self.owner.clone(), connector: self.connector.clone() }
     }
 
-    fn sync_state(&self) -> RowKey {
-        sync_state_key(self.owner, self.connector)
+    /// The sync state's row.
+    pub(super) fn sync_state(&self) -> RowKey {
+        let values = vec![Value::Text(self.connector.shared()), Value::Text(self.owner.shared())];
+        RowKey::new(Table::SyncState, values)
     }
 
-    fn receipt(&self, partition: &PartitionId, provenance: &Provenance) -> RowKey {
-        receipt_key(self.owner, self.connector, partition, provenance)
+    /// A receipt's row.
+    pub(super) fn receipt(&self, partition: &PartitionId, provenance: &Provenance) -> RowKey {
+        self.key(Table::SweepReceipt, partition, [Value::Text(provenance.shared())])
     }
 
-    fn page(
+    /// The row of a page of a receipt.
+    pub(super) fn page(&self, key: &ReceiptKey, page: u32) -> RowKey {
+        self.page_of(&key.partition, &key.provenance, key.sequence, page)
+    }
+
+    fn page_of(
         &self,
         partition: &PartitionId,
         provenance: &Provenance,
@@ -86,7 +71,7 @@ impl Naming<'_> {
         &self,
         partition: &PartitionId,
         provenance: &Provenance,
-        document: &crate::base::DocumentId,
+        document: &DocumentId,
     ) -> RowKey {
         let rest = [Value::Text(provenance.shared()), Value::Text(document.shared())];
         self.key(Table::SweepCandidate, partition, rest)
@@ -111,13 +96,12 @@ impl Naming<'_> {
                 rows.push(self.receipt(&begun.partition, &begun.provenance));
                 if let Some(dropped) = begun.dropped {
                     rows.extend((0..dropped.pages).map(|page| {
-                        self.page(&begun.partition, &begun.provenance, dropped.sequence, page)
+                        self.page_of(&begun.partition, &begun.provenance, dropped.sequence, page)
                     }));
                 }
             }
             ConnectorEvent::ReceiptExtended(extended) => {
-                let key = &extended.key;
-                rows.push(self.page(&key.partition, &key.provenance, key.sequence, extended.page));
+                rows.push(self.page(&extended.key, extended.page));
             }
             ConnectorEvent::ReceiptCompleted(completed) => {
                 rows.push(self.receipt(&completed.key.partition, &completed.key.provenance));
@@ -213,7 +197,7 @@ impl Naming<'_> {
         let values = vec![
             Value::Text(self.connector.shared()),
             Value::Text(self.owner.shared()),
-            Value::text_or_null(sync.checkpoint.as_ref().map(crate::base::Json::shared)),
+            Value::text_or_null(sync.checkpoint.as_ref().map(Json::shared)),
             Value::text(sync.last_synced_at.as_str()),
             Value::Int(sync.entity_count),
             Value::text(sync.status.as_str()),
@@ -243,7 +227,7 @@ impl Naming<'_> {
             let sequence = receipt.facts.sequence;
             rows.extend(
                 (0..receipt.next_page())
-                    .map(|page| self.page(partition, provenance, sequence, page)),
+                    .map(|page| self.page_of(partition, provenance, sequence, page)),
             );
         }
         if let Some(SweptEra { era, candidates, .. }) = &known.swept {
@@ -318,7 +302,7 @@ fn receipt_values(receipt: &Receipt) -> [Value; 10] {
         Value::text(facts.scope.as_str()),
         Value::Keep,
         Value::text(facts.source_fetch_hlc.as_str()),
-        Value::text_or_null(facts.predicate.as_ref().map(crate::base::Json::shared)),
+        Value::text_or_null(facts.predicate.as_ref().map(Json::shared)),
         Value::text(facts.kind.as_str()),
         Value::Int(i64::from(receipt.phase.completion().is_some())),
         Value::Int(facts.created_at.as_millis()),
@@ -338,3 +322,7 @@ fn candidate_values(candidate: &Candidate) -> [Value; 8] {
         Value::Int(candidate.updated_at.as_millis()),
     ]
 }
+
+#[cfg(test)]
+#[path = "rows_tests.rs"]
+mod tests;

@@ -246,8 +246,8 @@ impl Connector {
             ConnectorEvent::ReceiptExtended(extended) => {
                 if let Some(receipt) = self.receipt_mut(&extended.key) {
                     receipt.pages.push(extended.content);
-                    receipt.ids += extended.ids;
-                    receipt.id_bytes += extended.id_bytes;
+                    receipt.ids = receipt.ids.saturating_add(extended.ids);
+                    receipt.id_bytes = receipt.id_bytes.saturating_add(extended.id_bytes);
                 }
             }
             ConnectorEvent::ReceiptCompleted(completed) => {

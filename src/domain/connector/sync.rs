@@ -4,11 +4,11 @@ use uuid::Uuid;
 
 use super::command::{ConnectorReply, ProgressGuard, SyncProgress, SyncStateInput, SyncStatus};
 use super::event::ConnectorEvent;
-use super::rows::{self, RECOVERY_COLUMN};
+use super::rows::{Naming, RECOVERY_COLUMN};
 use super::state::{Connector, SyncRecord};
 use super::view::SyncState;
 use crate::base::limits::MAX_ERROR_TEXT_BYTES;
-use crate::base::{ConnectorName, Error, Json, OwnerDid, Result};
+use crate::base::{Error, Json, Result};
 use crate::domain::{ContentRef, Context, Decision, Value};
 
 impl Connector {
@@ -31,8 +31,7 @@ impl Connector {
     /// Creates or replaces. Version, incarnation and lease of a standing state stay.
     pub(super) fn set_sync_state(
         &self,
-        owner: &OwnerDid,
-        connector: &ConnectorName,
+        naming: &Naming<'_>,
         input: &SyncStateInput,
         context: &Context,
     ) -> Result<Decision<Self>> {
@@ -54,14 +53,13 @@ impl Connector {
         };
         let event = ConnectorEvent::SyncStateSet(record);
         let reply = ConnectorReply::Done;
-        Ok(with_recovery(owner, connector, input.recovery.as_ref(), reply, event))
+        Ok(with_recovery(naming, input.recovery.as_ref(), reply, event))
     }
 
     /// Moves a standing state on by one version, or creates it idle. The status stays.
     pub(super) fn update_sync_progress(
         &self,
-        owner: &OwnerDid,
-        connector: &ConnectorName,
+        naming: &Naming<'_>,
         update: &SyncProgress,
         guard: Option<ProgressGuard>,
         context: &Context,
@@ -88,7 +86,7 @@ impl Connector {
         };
         let event = ConnectorEvent::SyncProgressUpdated(record);
         let reply = ConnectorReply::Progress { version, incarnation };
-        Ok(with_recovery(owner, connector, update.recovery.as_ref(), reply, event))
+        Ok(with_recovery(naming, update.recovery.as_ref(), reply, event))
     }
 
     /// Removes it; removing nothing is fine.
@@ -114,15 +112,14 @@ fn content_of(recovery: Option<&Json>) -> Option<ContentRef> {
 }
 
 fn with_recovery(
-    owner: &OwnerDid,
-    connector: &ConnectorName,
+    naming: &Naming<'_>,
     recovery: Option<&Json>,
     reply: ConnectorReply,
     event: ConnectorEvent,
 ) -> Decision<Connector> {
     let mut decision = Decision::events(reply, vec![event]);
     if let Some(json) = recovery {
-        let key = rows::sync_state_key(owner, connector);
+        let key = naming.sync_state();
         decision.content.push((key, RECOVERY_COLUMN, Value::Text(json.shared())));
     }
     decision
@@ -144,3 +141,7 @@ pub(super) fn check_error(error: Option<&str>) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+#[path = "sync_tests.rs"]
+mod tests;

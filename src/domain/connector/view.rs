@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::command::{ReceiptKind, SyncStatus};
+use super::command::{CandidateKey, ReceiptKey, ReceiptKind, SyncStatus};
 use super::state::CandidateState;
 use crate::base::{
     DocumentId, Json, ModelId, PartitionId, Provenance, Rfc3339, SourceId, Timestamp,
@@ -70,6 +70,18 @@ pub struct SweepReceipt {
     pub result: Option<CommitResult>,
 }
 
+impl SweepReceipt {
+    /// The receipt as commands name it.
+    #[must_use]
+    pub fn key(&self) -> ReceiptKey {
+        ReceiptKey {
+            partition: self.partition.clone(),
+            provenance: self.provenance.clone(),
+            sequence: self.sequence,
+        }
+    }
+}
+
 /// What a commit came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommitResult {
@@ -108,6 +120,18 @@ pub struct SweepCandidate {
     pub next_attempt_at: Timestamp,
     /// When it last changed.
     pub updated_at: Timestamp,
+}
+
+impl SweepCandidate {
+    /// The candidate as commands name it.
+    #[must_use]
+    pub fn key(&self) -> CandidateKey {
+        CandidateKey {
+            partition: self.partition.clone(),
+            provenance: self.provenance.clone(),
+            document_id: self.document_id.clone(),
+        }
+    }
 }
 
 /// The newest committed receipt behind which nothing is left to do.

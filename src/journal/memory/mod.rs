@@ -90,3 +90,7 @@ impl Inner {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+#[path = "memory_tests.rs"]
+mod tests;

@@ -1,7 +1,6 @@
 //! Pages of rows: filters, orders and keyset cursors over plain values.
 //!
-//! NULL compares as in SQL: it is equal to nothing and less than nothing, and it comes first in
-//! an order.
+//! NULL equals NULL alone and is less than nothing; in an order it comes first.
 
 use super::tables::Tables;
 use crate::domain::{Row, RowKey, Value};
@@ -33,13 +32,12 @@ fn is_behind(place: &[&Value], after: Option<&[Value]>) -> bool {
 }
 
 fn holds(filter: &Filter, row: &Row) -> bool {
-    let Some(value) = row.values.get(filter.column).filter(|value| **value != Value::Null) else {
-        return false;
-    };
+    let Some(value) = row.values.get(filter.column) else { return false };
+    let is_ordered = |bound: &Value| *value != Value::Null && *bound != Value::Null;
     match &filter.compare {
         Compare::Equal(wanted) => value == wanted,
-        Compare::In(wanted) => wanted.contains(value),
-        Compare::Less(bound) => *bound != Value::Null && value < bound,
-        Compare::AtMost(bound) => *bound != Value::Null && value <= bound,
+        Compare::In(wanted) => *value != Value::Null && wanted.contains(value),
+        Compare::Less(bound) => is_ordered(bound) && value < bound,
+        Compare::AtMost(bound) => is_ordered(bound) && value <= bound,
     }
 }

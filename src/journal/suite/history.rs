@@ -25,7 +25,7 @@ pub(super) const RULES: &[Rule] = &[
     rule!(retention_cuts_old_events_behind_snapshots),
     rule!(retention_leaves_no_hole),
     rule!(a_stream_is_dropped_only_at_its_expected_head),
-    rule!(a_closed_storage_refuses_every_call),
+    rule!(a_closed_storage_reads_and_writes_nothing),
 ];
 
 /// What each event's hash must be.
@@ -323,7 +323,7 @@ async fn a_stream_is_dropped_only_at_its_expected_head(storage: &dyn Storage) ->
     Ok(())
 }
 
-async fn a_closed_storage_refuses_every_call(storage: &dyn Storage) -> Result<()> {
+async fn a_closed_storage_reads_and_writes_nothing(storage: &dyn Storage) -> Result<()> {
     let append = one(1, "document:a", Expected::NONE);
     commit(storage, std::slice::from_ref(&append)).await?;
     storage.idle().await?;
@@ -332,6 +332,7 @@ async fn a_closed_storage_refuses_every_call(storage: &dyn Storage) -> Result<()
     let failed = storage.append(std::slice::from_ref(&append), now()).await;
     assert!(matches!(failed, Err(BatchError::Failed(Error::Closed))), "{failed:?}");
     let names = [name("document:a")];
+    // The newest position is left out: a backend may hold it in memory.
     let failures = [
         storage.load("document:a").await.err(),
         storage.confirm_heads(&names).await.err(),
@@ -344,11 +345,10 @@ async fn a_closed_storage_refuses_every_call(storage: &dyn Storage) -> Result<()
         storage.stream_events("document:a").await.err(),
         storage.streams(None, 1).await.err(),
         storage.trimmed_up_to().await.err(),
-        storage.last_position().await.err(),
         storage.cut_history(cut).await.err(),
-        storage.drop_streams(&[]).await.err(),
+        storage.drop_streams(&[(name("document:a"), at(1, 1))]).await.err(),
         storage.drop_commands(now()).await.err(),
-        storage.replace_rows(&[]).await.err(),
+        storage.replace_rows(&[RowChange::Delete(trim_key("a"))]).await.err(),
         storage.idle().await.err(),
     ];
     for (at, failure) in failures.into_iter().enumerate() {

@@ -11,7 +11,7 @@ pub(super) const RULES: &[Rule] = &[
     rule!(a_kept_column_stays_and_is_null_in_a_new_row),
     rule!(pages_are_in_byte_order),
     rule!(pages_in_another_order_than_the_key_miss_no_row),
-    rule!(filters_all_hold_and_null_matches_none),
+    rule!(filters_all_hold_and_null_equals_null_alone),
     rule!(rows_are_replaced_without_events),
 ];
 
@@ -136,7 +136,7 @@ async fn pages_in_another_order_than_the_key_miss_no_row(storage: &dyn Storage) 
     Ok(())
 }
 
-async fn filters_all_hold_and_null_matches_none(storage: &dyn Storage) -> Result<()> {
+async fn filters_all_hold_and_null_equals_null_alone(storage: &dyn Storage) -> Result<()> {
     let mut rows = [
         candidate("p", "a", "pending", 1),
         candidate("p", "b", "confirmed", 2),
@@ -161,7 +161,9 @@ async fn filters_all_hold_and_null_matches_none(storage: &dyn Storage) -> Result
         (vec![state(texts(&["pending", "dead"])), due(Compare::AtMost(Value::Int(3)))], "ac"),
         (vec![state(Compare::Equal(text("Pending")))], ""),
         (vec![state(Compare::Less(text("dead")))], "b"),
-        (vec![error(Compare::Equal(Value::Null))], ""),
+        (vec![error(Compare::Equal(Value::Null))], "d"),
+        (vec![error(Compare::Less(Value::Null))], ""),
+        (vec![due(Compare::AtMost(Value::Null))], ""),
         (vec![error(Compare::AtMost(text("\u{10ffff}")))], "abc"),
     ];
     for (filters, expected) in cases {

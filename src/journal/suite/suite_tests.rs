@@ -15,3 +15,19 @@ async fn a_shared_journal_in_memory_keeps_the_rules() {
     let now = || Timestamp::from_millis(super::build::NOW);
     super::run(async || MemoryJournal::shared(Arc::new(now)).open().unwrap()).await;
 }
+
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn a_sqlite_file_keeps_the_rules() {
+    use crate::journal::sqlite::{SqliteOptions, SqliteStorage};
+
+    let directory = tempfile::tempdir().unwrap();
+    let opened = std::cell::Cell::new(0);
+    let open = async || {
+        opened.set(opened.get() + 1);
+        let path = directory.path().join(format!("{}.db", opened.get()));
+        let now = Timestamp::from_millis(super::build::NOW);
+        SqliteStorage::open(SqliteOptions::new(path, now)).await.unwrap()
+    };
+    super::run(open).await;
+}

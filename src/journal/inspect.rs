@@ -1,0 +1,277 @@
+//! One stream, looked at whole: its chain, its head, its snapshot, and the state they come to.
+//!
+//! Pure. The one place that knows which aggregate a kind of stream has.
+
+use super::chain::{ChainHash, start_hash};
+use super::codec::{decode_event, decode_snapshot, encode_snapshot};
+use super::damage::Damage;
+use super::fold::{Chain, Link, fold, hash_of, is_whole};
+use super::port::{JournalRecord, Loaded, SnapshotRecord};
+use crate::base::{Error, StreamKey, StreamKind, StreamName};
+use crate::domain::auth::PendingAuth;
+use crate::domain::connector::Connector;
+use crate::domain::document::Document;
+use crate::domain::{Aggregate, ContentRef, Row, RowKey, StoredEvent};
+
+/// A stream as it is stored.
+#[derive(Debug)]
+pub(super) struct Stored {
+    /// Its name.
+    pub(super) name: StreamName,
+    /// The stored number of its kind.
+    pub(super) kind: i64,
+    /// What it is loaded from.
+    pub(super) loaded: Loaded,
+    /// All its events that are there.
+    pub(super) events: Vec<JournalRecord>,
+}
+
+/// What became of a look at a stream.
+pub(super) struct Inspected {
+    /// What is wrong with it.
+    pub(super) damages: Vec<Damage>,
+    /// The rows that it must have, if its state could be told.
+    pub(super) rows: Option<Box<dyn StreamRows>>,
+}
+
+/// The rows that a stream's state has, whatever its aggregate is.
+pub(super) trait StreamRows: Send + Sync {
+    /// The stream's key.
+    fn key(&self) -> &StreamKey;
+    /// The keys of all rows.
+    fn keys(&self) -> Vec<RowKey>;
+    /// The row of a key.
+    fn row(&self, row: &RowKey) -> Option<Row>;
+    /// What the row-only columns of the row must hold.
+    fn content(&self, row: &RowKey) -> Vec<(usize, ContentRef)>;
+    /// What the row must be whose key the stream does not hold.
+    fn secret_row(&self) -> Option<ContentRef>;
+}
+
+struct Held<A> {
+    key: StreamKey,
+    state: A,
+    secret_row: Option<ContentRef>,
+}
+
+impl<A: Aggregate> StreamRows for Held<A> {
+    fn key(&self) -> &StreamKey {
+        &self.key
+    }
+
+    fn keys(&self) -> Vec<RowKey> {
+        self.state.rows(&self.key)
+    }
+
+    fn row(&self, row: &RowKey) -> Option<Row> {
+        self.state.row(&self.key, row)
+    }
+
+    fn content(&self, row: &RowKey) -> Vec<(usize, ContentRef)> {
+        self.state.content(&self.key, row)
+    }
+
+    fn secret_row(&self) -> Option<ContentRef> {
+        self.secret_row
+    }
+}
+
+/// Looks at a stream of any kind.
+pub(super) fn inspect(stored: &Stored) -> Inspected {
+    let key = StreamKey::from_stream_name(&stored.name);
+    let Some(key) = key.filter(|key| key.kind().number() == stored.kind) else {
+        let damage = Damage::UnknownKind { stream: stored.name.clone(), kind: stored.kind };
+        return Inspected { damages: vec![damage], rows: None };
+    };
+    match key.kind() {
+        StreamKind::Document => inspect_as::<Document>(key, stored, |_| None),
+        StreamKind::Connector => inspect_as::<Connector>(key, stored, |_| None),
+        StreamKind::Auth => inspect_as(key, stored, PendingAuth::pending_row),
+    }
+}
+
+fn inspect_as<A: Aggregate>(
+    key: StreamKey,
+    stored: &Stored,
+    secret_row: fn(&A) -> Option<ContentRef>,
+) -> Inspected {
+    let mut walk = Walk::<A>::start(stored);
+    walk.take_events();
+    walk.compare_head();
+    walk.compare_snapshot();
+    let Walk { state: from_start, mut damages, .. } = walk;
+    let state = match fold::<A>(&key, &stored.loaded) {
+        Ok(loaded) => Some(loaded.state),
+        Err(_) if from_start.is_some() => from_start,
+        Err(error) => {
+            // The walk names what the fold stumbles over; this is for what only the fold sees.
+            if damages.is_empty() {
+                damages.push(unreadable(&stored.name, 0, &error));
+            }
+            None
+        }
+    };
+    let rows = state.map(|state| {
+        let secret_row = secret_row(&state);
+        Box::new(Held { key, state, secret_row }) as Box<dyn StreamRows>
+    });
+    Inspected { damages, rows }
+}
+
+/// A walk along all events of a stream.
+struct Walk<'a, A> {
+    stored: &'a Stored,
+    chain: Chain,
+    /// The fold from the stream's start, as long as nothing of it is missing or damaged.
+    state: Option<A>,
+    /// The chain's hash and the fold at the snapshot's version, if an event is there.
+    at_snapshot: Option<(ChainHash, Option<A>)>,
+    damages: Vec<Damage>,
+}
+
+impl<'a, A: Aggregate> Walk<'a, A> {
+    fn start(stored: &'a Stored) -> Self {
+        let snapshot = stored.loaded.snapshot.as_ref();
+        let mut walk = Self {
+            stored,
+            chain: Chain::start(&stored.name),
+            state: Some(A::default()),
+            at_snapshot: None,
+            damages: Vec::new(),
+        };
+        let first = stored.events.first();
+        if first.is_some_and(|first| first.version == 1 || restarts::<A>(&stored.name, first)) {
+            return walk;
+        }
+        // The start is gone: the snapshot stands in for it, or the first event must be believed.
+        walk.state = None;
+        let first_version = first.map(|first| first.version);
+        match snapshot {
+            Some(snapshot) if first_version.is_none_or(|first| first - 1 == snapshot.version) => {
+                walk.chain = Chain { version: snapshot.version, hash: snapshot.hash };
+            }
+            Some(snapshot) if first_version.is_some_and(|first| first <= snapshot.version) => {}
+            _ => {
+                let head = stored.loaded.head.map_or(0, |head| head.version);
+                let version = first_version.unwrap_or(head);
+                walk.damages.push(Damage::HistoryMissing { stream: stored.name.clone(), version });
+            }
+        }
+        walk
+    }
+
+    fn take_events(&mut self) {
+        let stored = self.stored;
+        let snapshot_version = stored.loaded.snapshot.as_ref().map(|snapshot| snapshot.version);
+        for (at, record) in stored.events.iter().enumerate() {
+            self.take(record, at == 0);
+            if Some(record.version) == snapshot_version {
+                self.at_snapshot = Some((record.hash, self.state.clone()));
+            }
+        }
+    }
+
+    fn take(&mut self, record: &JournalRecord, is_first: bool) {
+        let (stream, version) = (&self.stored.name, record.version);
+        let before = self.chain;
+        let is_behind_a_cut = is_first && self.state.is_none() && before.version + 1 != version;
+        let is_gap = !is_first && before.version + 1 != version;
+        let link = self.chain.take(stream, record);
+        let event = decode_event::<A::Event>(record.event_type, record.schema, &record.payload);
+        if is_gap {
+            let version = before.version.saturating_add(1);
+            self.damages.push(Damage::EventsMissing { stream: stream.clone(), version });
+            self.state = None;
+        }
+        // The hash before the first event behind a cut, or behind a gap, is not known.
+        let is_linked = match link {
+            Some(Link::Next) => true,
+            Some(Link::Restarted) => event.as_ref().is_ok_and(StoredEvent::is_swept),
+            None => is_behind_a_cut || is_gap,
+        };
+        if !is_linked {
+            self.damages.push(Damage::EventChanged { stream: stream.clone(), version });
+            self.state = None;
+            return;
+        }
+        match (event, &mut self.state) {
+            (Ok(event), Some(state)) => state.apply(&event),
+            (Ok(_), None) => {}
+            (Err(error), _) => {
+                self.damages.push(unreadable(stream, version, &error));
+                self.state = None;
+            }
+        }
+    }
+
+    fn compare_head(&mut self) {
+        let stream = &self.stored.name;
+        let Some(head) = self.stored.loaded.head else { return };
+        let newest = self.stored.events.last();
+        let command_id = newest.map_or(head.command_id, |event| event.command_id);
+        let end = (self.chain.version, self.chain.hash, command_id);
+        let is_named = self.damages.iter().any(|damage| match damage {
+            Damage::EventChanged { version, .. } => *version == head.version,
+            Damage::HistoryMissing { .. } => newest.is_none(),
+            _ => false,
+        });
+        if end != (head.version, head.hash, head.command_id) {
+            self.state = None;
+            if !is_named {
+                let damage = Damage::HeadDiffers { stream: stream.clone(), version: head.version };
+                self.damages.push(damage);
+            }
+        }
+    }
+
+    fn compare_snapshot(&mut self) {
+        let Some(snapshot) = &self.stored.loaded.snapshot else { return };
+        let (stream, version) = (self.stored.name.clone(), snapshot.version);
+        if !is_whole(&stream, snapshot) {
+            self.damages.push(Damage::SnapshotChanged { stream, version });
+            return;
+        }
+        let state = match decode_snapshot::<A>(snapshot.schema, &snapshot.payload) {
+            Ok(state) => state,
+            Err(Error::UnknownSchema { what, number, schema, .. }) => {
+                self.damages.push(Damage::UnknownSchema { stream, what, number, schema });
+                return;
+            }
+            Err(_) => {
+                self.damages.push(Damage::SnapshotChanged { stream, version });
+                return;
+            }
+        };
+        if !self.agrees(snapshot, &state) {
+            self.damages.push(Damage::SnapshotDiffers { stream, version });
+        }
+    }
+
+    fn agrees(&self, snapshot: &SnapshotRecord, state: &A) -> bool {
+        let head = self.stored.loaded.head;
+        let is_within = head.is_some_and(|head| snapshot.version <= head.version);
+        let is_same = self.at_snapshot.as_ref().is_none_or(|(hash, folded)| {
+            // States have no common equality, but one encoding.
+            let encoded = |state: &A| encode_snapshot(state).ok();
+            *hash == snapshot.hash
+                && folded.as_ref().is_none_or(|folded| encoded(folded) == encoded(state))
+        });
+        is_within && is_same
+    }
+}
+
+/// The event says that it stands for erased history, whether or not its hash proves it.
+fn restarts<A: Aggregate>(stream: &str, record: &JournalRecord) -> bool {
+    let event = decode_event::<A::Event>(record.event_type, record.schema, &record.payload);
+    event.is_ok_and(|event| event.is_swept()) || hash_of(record, &start_hash(stream)) == record.hash
+}
+
+fn unreadable(stream: &StreamName, version: i64, error: &Error) -> Damage {
+    let stream = stream.clone();
+    match *error {
+        Error::UnknownSchema { what, number, schema, .. } => {
+            Damage::UnknownSchema { stream, what, number, schema }
+        }
+        _ => Damage::EventChanged { stream, version },
+    }
+}

@@ -1,0 +1,219 @@
+//! Makes the read tables what the streams say, in bounded transactions.
+//!
+//! Row-only content is in no stream: it is carried over from the row that is there, and named as
+//! lost where it is not what was written. Rows of a stream whose state can't be told stay as they
+//! are. Held in memory at a time: one stream's events, state and row keys, and one page of rows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::damage::{Damage, RowName};
+use super::fold::{MAX_LOADS, is_intact};
+use super::inspect::{Inspected, StreamRows, inspect};
+use super::owners::{all_rows, owner_of, rows_of};
+use super::port::Storage;
+use super::verify::{
+    PAGE, RowPages, StreamWalk, different_columns, expected_of, orphans, read_stream, standing,
+};
+use crate::base::{Error, Result, StreamKind, StreamName};
+use crate::domain::{ContentRef, Row, RowChange, RowKey, Table, Value};
+
+/// Most row changes in one transaction: other writers wait for it.
+const MAX_CHANGES: usize = 500;
+
+/// What [`rebuild`] did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RebuildReport {
+    /// How many streams there are.
+    pub streams: u64,
+    /// How many rows were written because they were missing or different.
+    pub written: u64,
+    /// How many rows were removed because no state has them.
+    pub removed: u64,
+    /// Row-only content that can't be had back.
+    pub lost: Vec<Damage>,
+    /// Damaged streams. Where no state could be told, their rows were left alone.
+    pub damages: Vec<Damage>,
+}
+
+/// Writes the rows of every state, and removes those that no state has.
+///
+/// Nobody else should write meanwhile: a stream that moves is done again, and readers see its rows
+/// as they were for a moment.
+///
+/// # Errors
+/// What the storage answers; [`Error::Contention`] when a stream moved during every try.
+pub async fn rebuild(storage: &dyn Storage) -> Result<RebuildReport> {
+    let mut work = Work { storage, report: RebuildReport::default(), changes: Vec::new() };
+    let mut auths: BTreeMap<StreamName, Auth> = BTreeMap::new();
+    let mut walk = StreamWalk::default();
+    while let Some((name, kind)) = walk.next(storage).await? {
+        work.report.streams += 1;
+        let secret_row = work.rebuild_stream(&name, kind).await?;
+        if kind == StreamKind::Auth.number() {
+            auths.insert(name, Auth { secret_row, is_found: false });
+        }
+    }
+    for table in Table::ALL {
+        let mut pages = RowPages::new(all_rows(table, PAGE));
+        while let Some(page) = pages.next(storage).await? {
+            if table == Table::PendingAuth {
+                work.remove_auths(&page, &mut auths).await?;
+            } else {
+                work.remove(orphans(storage, &page).await?).await?;
+            }
+        }
+    }
+    work.flush().await?;
+    for (name, auth) in auths {
+        if matches!(auth.secret_row, Some(Some(_))) && !auth.is_found {
+            let row = RowName::of_auth_stream(&name);
+            work.report.lost.push(Damage::RowMissing { row });
+        }
+    }
+    Ok(work.report)
+}
+
+/// What a pending authorization's stream says of its row; nothing where the stream is damaged.
+struct Auth {
+    secret_row: Option<Option<ContentRef>>,
+    is_found: bool,
+}
+
+struct Work<'a> {
+    storage: &'a dyn Storage,
+    report: RebuildReport,
+    changes: Vec<RowChange>,
+}
+
+impl Work<'_> {
+    /// Gives what the stream says of the row that it can't name.
+    async fn rebuild_stream(
+        &mut self,
+        name: &StreamName,
+        kind: i64,
+    ) -> Result<Option<Option<ContentRef>>> {
+        for _ in 0..MAX_LOADS {
+            let stored = read_stream(self.storage, name.clone(), kind).await?;
+            if stored.loaded.head.is_none() {
+                // It was dropped since it was listed, and no state has a row of it.
+                return Ok(Some(None));
+            }
+            let Inspected { damages, rows } = inspect(&stored);
+            let (lost_before, expected) = (self.report.lost.len(), expected_of(&stored));
+            if let Some(rows) = &rows {
+                self.rebuild_rows(&**rows).await?;
+                self.flush().await?;
+            }
+            if standing(self.storage, name).await? == expected {
+                self.report.damages.extend(damages);
+                return Ok(rows.map(|rows| rows.secret_row()));
+            }
+            self.report.lost.truncate(lost_before);
+        }
+        Err(Error::Contention)
+    }
+
+    async fn rebuild_rows(&mut self, rows: &dyn StreamRows) -> Result<()> {
+        let mut missing: BTreeSet<RowKey> = rows.keys().into_iter().collect();
+        for query in rows_of(rows.key(), PAGE) {
+            let mut pages = RowPages::new(query);
+            while let Some(page) = pages.next(self.storage).await? {
+                for found in page {
+                    let key = found.key();
+                    missing.remove(&key);
+                    match rows.row(&key) {
+                        Some(row) => self.write(rows, &key, row, Some(&found)).await?,
+                        None => self.remove([key]).await?,
+                    }
+                }
+            }
+        }
+        for key in missing {
+            if let Some(row) = rows.row(&key) {
+                self.write(rows, &key, row, None).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a row if it is not as the state has it. Its row-only columns keep what they hold.
+    async fn write(
+        &mut self,
+        rows: &dyn StreamRows,
+        key: &RowKey,
+        mut row: Row,
+        found: Option<&Row>,
+    ) -> Result<()> {
+        let mut is_right = found.is_some_and(|found| different_columns(&row, found).is_empty());
+        for (column, reference) in rows.content(key) {
+            if is_intact(found, column, &reference) {
+                continue;
+            }
+            match known_content(&reference) {
+                Some(value) => {
+                    row.values[column] = value;
+                    is_right = false;
+                }
+                None => self.report.lost.push(Damage::ContentDiffers {
+                    row: RowName::of(key),
+                    column: row.table.spec().columns.get(column).map(|column| column.name),
+                }),
+            }
+        }
+        if !is_right {
+            self.report.written += 1;
+            self.change(RowChange::Put(row)).await?;
+        }
+        Ok(())
+    }
+
+    async fn remove(&mut self, keys: impl IntoIterator<Item = RowKey>) -> Result<()> {
+        for key in keys {
+            self.report.removed += 1;
+            self.change(RowChange::Delete(key)).await?;
+        }
+        Ok(())
+    }
+
+    async fn remove_auths(
+        &mut self,
+        page: &[Row],
+        auths: &mut BTreeMap<StreamName, Auth>,
+    ) -> Result<()> {
+        for row in page {
+            let owner = owner_of(row).map(|owner| owner.stream_name());
+            match owner.and_then(|owner| auths.get_mut(&owner)) {
+                Some(Auth { secret_row: None, .. }) => {}
+                Some(auth) if auth.secret_row == Some(Some(ContentRef::of_row(row))) => {
+                    auth.is_found = true;
+                }
+                _ => self.remove([row.key()]).await?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn change(&mut self, change: RowChange) -> Result<()> {
+        self.changes.push(change);
+        if self.changes.len() >= MAX_CHANGES { self.flush().await } else { Ok(()) }
+    }
+
+    async fn flush(&mut self) -> Result<()> {
+        if self.changes.is_empty() {
+            return Ok(());
+        }
+        self.storage.replace_rows(&self.changes).await?;
+        self.changes.clear();
+        Ok(())
+    }
+}
+
+/// Content that can be told from its reference alone: the empty list.
+fn known_content(reference: &ContentRef) -> Option<Value> {
+    const EMPTY_LIST: &str = "[]";
+    (*reference == ContentRef::of(EMPTY_LIST)).then(|| Value::text(EMPTY_LIST))
+}
+
+#[cfg(test)]
+#[path = "rebuild_tests.rs"]
+mod tests;

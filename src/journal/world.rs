@@ -1,0 +1,235 @@
+//! A small world for tests of `verify` and `rebuild`: streams of every kind, rows in every table,
+//! written by real commands.
+
+use std::collections::BTreeMap;
+
+use uuid::Uuid;
+
+use super::memory::{MemoryJournal, MemoryStorage};
+use super::port::{Append, AppendOutcome, HistoryCut, NewEvent, NewSnapshot, Part, Storage};
+use super::{encode_event, encode_snapshot, load_state};
+use crate::base::{
+    ConnectorName, DocumentId, Holder, Json, ModelId, OwnerDid, PartitionId, Provenance, Rfc3339,
+    Secret, SourceId, StreamKey, Timestamp,
+};
+use crate::domain::auth::{PendingAuth, PendingAuthCommand, PendingAuthRecord, auth_key};
+use crate::domain::connector::{
+    BeginReceipt, CommitReceipt, Comparison, CompleteReceipt, Connector, ConnectorCommand,
+    ExtendReceipt, KnownDocument, MassDeleteGuard, ReceiptKey, ReceiptKind, SyncStateInput,
+    SyncStatus, keep_content, pages_digest,
+};
+use crate::domain::document::{Document, DocumentCommand};
+use crate::domain::{Aggregate, Context, Row, RowChange, RowKey, StoredEvent};
+use crate::records::Hlc;
+
+const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
+
+/// Carries a command out, as the runtime does; with a snapshot, if asked.
+async fn run<A: Aggregate>(
+    storage: &dyn Storage,
+    key: &StreamKey,
+    command: A::Command,
+    snapshot: bool,
+) {
+    let loaded = load_state::<A>(storage, key).await.unwrap();
+    let (mut state, expected) = (loaded.state, loaded.expected);
+    let context = Context {
+        now: NOW,
+        id: Uuid::from_u128(77),
+        jitter: 0.5,
+        generation: 1,
+        next_version: expected.version + 1,
+        fence: None,
+    };
+    let decision = state.decide(key, &command, &context).unwrap();
+    let mut touched = Vec::new();
+    let mut events = Vec::new();
+    for event in &decision.events {
+        state.apply(event);
+        A::touched(key, event, &mut touched);
+        events.push(NewEvent {
+            event_type: event.event_type(),
+            schema: event.schema(),
+            payload: encode_event(event).unwrap(),
+            is_swept: event.is_swept(),
+        });
+    }
+    let mut rows = decision.rows;
+    for row_key in touched {
+        let change = state.row(key, &row_key).map(|mut row| {
+            for (_, column, value) in decision.content.iter().filter(|(at, ..)| *at == row_key) {
+                row.values[*column] = value.clone();
+            }
+            RowChange::Put(row)
+        });
+        rows.push(change.unwrap_or(RowChange::Delete(row_key)));
+    }
+    let snapshot =
+        snapshot.then(|| NewSnapshot { schema: 1, payload: encode_snapshot(&state).unwrap() });
+    let part = Part {
+        stream: key.stream_name(),
+        kind: A::KIND,
+        expected,
+        events,
+        rows,
+        snapshot,
+        erase: decision.erase,
+    };
+    let position = storage.last_position().await.unwrap();
+    let command_id = Uuid::from_u128(u128::try_from(position).unwrap() + 1);
+    let append = Append { command_id, record: None, parts: vec![part], fences: Vec::new() };
+    let outcomes = storage.append(&[append], NOW).await.unwrap();
+    assert!(matches!(outcomes[..], [AppendOutcome::Committed { .. }]));
+}
+
+pub(super) fn document(name: &str) -> StreamKey {
+    StreamKey::Document(DocumentId::new(name).unwrap())
+}
+
+pub(super) fn connector(owner: &str) -> StreamKey {
+    StreamKey::Connector(OwnerDid::new(owner).unwrap(), ConnectorName::new("files").unwrap())
+}
+
+fn json(text: &str) -> Json {
+    Json::parse("json", text).unwrap()
+}
+
+pub(super) async fn set_trim(storage: &dyn Storage, name: &str, fields: &str, snapshot: bool) {
+    let command = DocumentCommand::SetEntityTrim {
+        owner: OwnerDid::new("did:web:o").unwrap(),
+        connector: ConnectorName::new("files").unwrap(),
+        trimmed_fields: json(fields),
+    };
+    run::<Document>(storage, &document(name), command, snapshot).await;
+}
+
+async fn documents(storage: &dyn Storage) {
+    for at in 0..5 {
+        set_trim(storage, "long", &format!("[{at}]"), at == 2).await;
+    }
+    set_trim(storage, "short", "[]", false).await;
+    run::<Document>(storage, &document("short"), DocumentCommand::BeginDocumentSweep, false).await;
+    set_trim(storage, "swept", "[]", true).await;
+    run::<Document>(storage, &document("swept"), DocumentCommand::SweepDocumentRows, false).await;
+    set_trim(storage, "swept", "[1]", false).await;
+}
+
+/// One enumeration of a partition, from begin to commit.
+async fn receipt(storage: &dyn Storage, key: &StreamKey, partition: &str, missing: &[&str]) {
+    let run = async |command| run::<Connector>(storage, key, command, false).await;
+    let receipt = ReceiptKey {
+        partition: PartitionId::new(partition).unwrap(),
+        provenance: Provenance::new("line").unwrap(),
+        sequence: 1,
+    };
+    let begin = BeginReceipt {
+        partition: receipt.partition.clone(),
+        provenance: receipt.provenance.clone(),
+        model_id: ModelId::new("note").unwrap(),
+        scope: "all".into(),
+        source_fetch_hlc: Hlc::parse(&format!("{:015}-00000000-n", 1)).unwrap(),
+        predicate: None,
+        kind: ReceiptKind::Full,
+        fingerprint: "f".into(),
+    };
+    run(ConnectorCommand::BeginReceipt(begin)).await;
+    let ids: Vec<SourceId> = ["b", "a"].map(|id| SourceId::new(id).unwrap()).into();
+    let extend = ExtendReceipt {
+        key: receipt.clone(),
+        page: 0,
+        source_ids: ids.clone(),
+        fingerprint: "f".into(),
+    };
+    run(ConnectorCommand::ExtendReceipt(extend)).await;
+    let page = crate::domain::connector::SourceIdList::of(&ids).content().digest;
+    let (distinct, keep) = keep_content(&[ids]);
+    let complete = CompleteReceipt {
+        key: receipt.clone(),
+        pages: 1,
+        expected_count: Some(2),
+        fingerprint: "f".into(),
+        distinct,
+        pages_digest: pages_digest(&[page]),
+        keep,
+    };
+    run(ConnectorCommand::CompleteReceipt(complete)).await;
+    let missing = missing.iter().map(|name| KnownDocument {
+        document_id: DocumentId::new(name).unwrap(),
+        source_id: SourceId::new(name).unwrap(),
+    });
+    let comparison = Comparison { known: 4, missing: missing.collect(), kept_again: Vec::new() };
+    let guard = MassDeleteGuard::default();
+    run(ConnectorCommand::CommitReceipt(CommitReceipt { key: receipt, comparison, guard })).await;
+}
+
+async fn connectors(storage: &dyn Storage) {
+    for (owner, recovery) in [("did:web:a", Some("{\"page\":7}")), ("did:web:a!", None)] {
+        let key = connector(owner);
+        let input = SyncStateInput {
+            checkpoint: Some(json("\"here\"")),
+            recovery: recovery.map(json),
+            last_synced_at: Rfc3339::from_timestamp(NOW),
+            entity_count: 3,
+            status: SyncStatus::Syncing,
+            error: None,
+        };
+        run::<Connector>(storage, &key, ConnectorCommand::SetSyncState(input), false).await;
+        let holder = Holder::new("host").unwrap();
+        let acquire = ConnectorCommand::AcquireLease { holder, ttl_ms: 1_000 };
+        run::<Connector>(storage, &key, acquire, true).await;
+        receipt(storage, &key, "inbox", &["short", "x"]).await;
+        receipt(storage, &key, "done", &[]).await;
+        let lost = ConnectorCommand::CursorLost { partition: PartitionId::new("inbox").unwrap() };
+        run::<Connector>(storage, &key, lost, false).await;
+    }
+}
+
+pub(super) const SECRET_STATES: [&str; 3] = ["secret-one", "secret-two", "secret-consumed"];
+
+async fn auths(storage: &dyn Storage) {
+    for state in SECRET_STATES {
+        let record = PendingAuthRecord {
+            state: Secret::new(state),
+            code_verifier: Secret::new("verifier"),
+            provider: "provider".into(),
+            owner: OwnerDid::new("did:web:a").unwrap(),
+            owner_wrappable_did: None,
+            controller_wrappable_did: None,
+            created_at: NOW,
+            redirect_url: "https://host.example/back".into(),
+            scopes: vec!["read".into()],
+            is_incremental: false,
+            expires_at: NOW.plus_millis(60_000),
+        };
+        let create = PendingAuthCommand::CreatePendingAuth(Box::new(record));
+        run::<PendingAuth>(storage, &auth_key(&Secret::new(state)), create, false).await;
+    }
+    let state = Secret::new(SECRET_STATES[2]);
+    let key = auth_key(&state);
+    let consume = PendingAuthCommand::ConsumePendingAuth { state };
+    run::<PendingAuth>(storage, &key, consume, false).await;
+}
+
+/// Streams of every kind and rows in every table.
+pub(super) async fn populate(storage: &dyn Storage) {
+    documents(storage).await;
+    connectors(storage).await;
+    auths(storage).await;
+}
+
+/// The same in memory; after retention, if asked.
+pub(super) async fn world(cut: bool) -> (MemoryJournal, MemoryStorage) {
+    let journal = MemoryJournal::new();
+    let storage = journal.open().unwrap();
+    populate(&storage).await;
+    if cut {
+        let cut = HistoryCut { recorded_before: NOW.plus_millis(1), limit: 100 };
+        assert!(storage.cut_history(cut).await.unwrap() > 0);
+    }
+    (journal, storage)
+}
+
+/// Every row with its values.
+pub(super) fn all_rows(journal: &MemoryJournal) -> BTreeMap<RowKey, Row> {
+    journal.tamper(|tables| tables.rows.clone())
+}
