@@ -31,7 +31,7 @@ use child::{Line, MARK, Start};
 use connector_store::journal::Storage;
 use connector_store::{Error, Store};
 use uuid::Uuid;
-use work::{Auth, Op, Random, TASKS, TaskState};
+use work::{Auth, Op, Random, TASKS, TaskState, Way};
 
 const CHILD: &str = "CRASH_TEST_DIRECTORY";
 const ROUNDS: u64 = 55;
@@ -63,10 +63,18 @@ struct Heard {
     in_flight: Option<Op>,
 }
 
+/// The line after which the signal is sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum After {
+    Any,
+    CommitBegins,
+    CommitEnds,
+}
+
 /// When a round ends.
 struct Moment {
     acknowledgements: usize,
-    inside_commit: bool,
+    after: After,
     /// Turns of an empty loop between the line and the signal, so that it falls elsewhere within a
     /// commit each time.
     turns: usize,
@@ -85,7 +93,11 @@ fn run_and_kill(directory: &Path, moment: &Moment, heard: &mut [Heard]) -> (usiz
         let line = line.unwrap();
         let Some((_, line)) = line.split_once(MARK) else { continue };
         let line: Line = serde_json::from_str(line).unwrap();
-        let is_begin = matches!(line, Line::CommitBegins);
+        let fits = match moment.after {
+            After::Any => true,
+            After::CommitBegins => matches!(line, Line::CommitBegins),
+            After::CommitEnds => matches!(line, Line::CommitEnds),
+        };
         match line {
             Line::CommitBegins => is_inside = true,
             Line::CommitEnds => is_inside = false,
@@ -100,8 +112,7 @@ fn run_and_kill(directory: &Path, moment: &Moment, heard: &mut [Heard]) -> (usiz
                 panic!("task {task} failed: {what}");
             }
         }
-        let is_due = acknowledged >= moment.acknowledgements;
-        if !is_killed && is_due && (is_begin || !moment.inside_commit) {
+        if !is_killed && fits && acknowledged >= moment.acknowledgements {
             (0..moment.turns).for_each(|_| std::hint::spin_loop());
             child.kill().unwrap();
             is_killed = true;
@@ -127,16 +138,34 @@ fn judge(task: usize, heard: &Heard, found: &work::Seen) -> TaskState {
     after
 }
 
+/// A command in flight with an id of its own is sent again: now it has been carried out, once.
+async fn finish(store: &Store, task: usize, heard: &Heard, state: &mut TaskState) {
+    let Some(op @ Op::SetTrim { doc, n, way: Way::WithId(id) }) = &heard.in_flight else { return };
+    set_trim_with_id(store, task, (*id, *doc, *n)).await.unwrap();
+    if !state.ids.contains(&(*id, *doc, *n)) {
+        state.apply(op, None);
+    }
+    let trim = store.document(&names::document(task, *doc)).entity_trim().await.unwrap();
+    assert_eq!(trim.unwrap().trimmed_fields, names::trim(*n));
+}
+
+async fn set_trim_with_id(
+    store: &Store,
+    task: usize,
+    (id, doc, n): (u128, usize, u64),
+) -> Result<(), Error> {
+    let document = store.document(&names::document(task, doc));
+    let document = document.with_command_id(Uuid::from_u128(id));
+    document.set_entity_trim(&names::owner(task), &names::connector(), names::trim(n)).await
+}
+
 /// A command with an id of its own, sent again, gets its first answer and does nothing; the id is
 /// no other command's.
 async fn repeats_do_nothing(store: &Store, storage: &dyn Storage, task: usize, state: &TaskState) {
     let before = storage.last_position().await.unwrap();
-    for (id, doc, n) in &state.ids {
-        let document = store.document(&names::document(task, *doc));
-        let document = document.with_command_id(Uuid::from_u128(*id));
-        let (owner, connector) = (names::owner(task), names::connector());
-        document.set_entity_trim(&owner, &connector, names::trim(*n)).await.unwrap();
-        let other = document.set_entity_trim(&owner, &connector, names::trim(n + 1)).await;
+    for &(id, doc, n) in &state.ids {
+        set_trim_with_id(store, task, (id, doc, n)).await.unwrap();
+        let other = set_trim_with_id(store, task, (id, doc, n + 1)).await;
         assert!(matches!(other, Err(Error::CommandMismatch { .. })), "{other:?}");
     }
     assert_eq!(storage.last_position().await.unwrap(), before, "a repeat of task {task} wrote");
@@ -146,8 +175,8 @@ async fn repeats_do_nothing(store: &Store, storage: &dyn Storage, task: usize, s
 async fn check(database: &Path, heard: &[Heard]) -> Vec<TaskState> {
     found::file_is_intact(database).await;
     let storage = names::open(database).await;
-    found::rows_are_those_of_the_states(&*storage).await;
     let store = Store::builder().storage(Arc::clone(&storage)).arbiters(1).open().await.unwrap();
+    found::store_is_whole(&store, &*storage).await;
     let mut tasks = Vec::new();
     for (task, heard) in heard.iter().enumerate() {
         let auths = heard.acknowledged.seen.auths.iter();
@@ -158,6 +187,7 @@ async fn check(database: &Path, heard: &[Heard]) -> Vec<TaskState> {
         }
         let found = found::seen(&store, &*storage, task, &consumed).await;
         let mut state = judge(task, heard, &found);
+        finish(&store, task, heard, &mut state).await;
         repeats_do_nothing(&store, &*storage, task, &state).await;
         state.next_round();
         tasks.push(state);
@@ -192,7 +222,8 @@ fn a_killed_process_loses_nothing_that_it_answered() {
             .collect();
         let moment = Moment {
             acknowledgements: MIN_ACKNOWLEDGED + random.below(300),
-            inside_commit: random.below(3) != 0,
+            after: [After::Any, After::CommitBegins, After::CommitBegins, After::CommitEnds]
+                [random.below(4)],
             turns: random.below(2_000),
         };
         let (acknowledged, is_inside) = run_and_kill(place, &moment, &mut heard);

@@ -3,13 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use connector_store::base::StreamKind;
-use connector_store::domain::auth::PendingAuth;
-use connector_store::domain::connector::Connector;
-use connector_store::domain::document::Document;
-use connector_store::domain::{Aggregate, LeaseScope, RowKey, Table, Value};
-use connector_store::journal::{RowQuery, Storage, load_state};
-use connector_store::{CandidateState, Error, Store, StreamKey};
+use connector_store::domain::{LeaseScope, Table, Value};
+use connector_store::journal::{RowQuery, Storage};
+use connector_store::{CandidateState, Error, Store};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions as _, Connection as _, Row as _};
 
@@ -135,48 +131,23 @@ async fn rows(storage: &dyn Storage, table: Table) -> Vec<Vec<Value>> {
     }
 }
 
-/// The rows of every table are those of the streams' states, no row more and none less.
-pub async fn rows_are_those_of_the_states(storage: &dyn Storage) {
-    let mut expected = BTreeMap::new();
-    let mut pending = 0;
-    let streams = storage.streams(None, 100_000).await.unwrap().streams;
-    for (name, kind, _) in streams {
-        let key = StreamKey::from_stream_name(&name).unwrap();
-        match StreamKind::from_number(kind).unwrap() {
-            StreamKind::Document => expect::<Document>(storage, &key, &mut expected).await,
-            StreamKind::Connector => expect::<Connector>(storage, &key, &mut expected).await,
-            StreamKind::Auth => {
-                let loaded = load_state::<PendingAuth>(storage, &key).await.unwrap();
-                pending += usize::from(loaded.state.pending_row().is_some());
-            }
-        }
-    }
-    for table in Table::ALL {
-        let found = rows(storage, table).await;
-        if table == Table::PendingAuth {
-            assert_eq!(found.len(), pending, "rows of pending authorizations");
-            continue;
-        }
-        let of_table = expected.range(RowKey::new(table, Vec::new())..);
-        let of_table: Vec<_> = of_table.take_while(|(key, _)| key.table == table).collect();
-        assert_eq!(found.len(), of_table.len(), "rows of {}", table.spec().name);
-        for (row, (key, wanted)) in found.iter().zip(of_table) {
-            let agree = row.iter().zip(wanted).all(|(is, must)| *must == Value::Keep || is == must);
-            assert!(agree, "the row {key:?}");
-        }
-    }
+/// Events, heads, snapshots and rows agree, and rows made anew from the journal are the same.
+pub async fn store_is_whole(store: &Store, storage: &dyn Storage) {
+    let report = store.verify().await.unwrap();
+    assert!(report.is_sound(), "{report:?}");
+    let before = all_rows(storage).await;
+    let rebuilt = store.rebuild().await.unwrap();
+    assert_eq!((rebuilt.written, rebuilt.removed), (0, 0), "{rebuilt:?}");
+    assert!(rebuilt.lost.is_empty() && rebuilt.damages.is_empty(), "{rebuilt:?}");
+    assert!(before == all_rows(storage).await, "rows differ after they were made anew");
 }
 
-async fn expect<A: Aggregate>(
-    storage: &dyn Storage,
-    key: &StreamKey,
-    expected: &mut BTreeMap<RowKey, Vec<Value>>,
-) {
-    let state = load_state::<A>(storage, key).await.unwrap().state;
-    for row_key in state.rows(key) {
-        let row = state.row(key, &row_key).unwrap();
-        expected.insert(row_key, row.values);
+async fn all_rows(storage: &dyn Storage) -> Vec<Vec<Vec<Value>>> {
+    let mut tables = Vec::new();
+    for table in Table::ALL {
+        tables.push(rows(storage, table).await);
     }
+    tables
 }
 
 /// What the engine says of the file, and of heads without their events.

@@ -39,31 +39,66 @@ impl Random {
 /// One command. `n` is a number that the task never used before.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Op {
-    SetTrim { doc: usize, n: u64, way: Way },
-    ClearTrim { doc: usize },
-    BeginSweep { doc: usize },
-    AbandonSweep { doc: usize },
-    SweepRows { doc: usize },
-    SetState { n: u64 },
-    Progress { n: u64 },
+    SetTrim {
+        doc: usize,
+        n: u64,
+        way: Way,
+    },
+    ClearTrim {
+        doc: usize,
+    },
+    BeginSweep {
+        doc: usize,
+    },
+    AbandonSweep {
+        doc: usize,
+    },
+    SweepRows {
+        doc: usize,
+    },
+    SetState {
+        n: u64,
+    },
+    Progress {
+        n: u64,
+    },
     DeleteState,
     /// A trim and progress in one unit of work.
-    Unit { doc: usize, n: u64 },
+    Unit {
+        doc: usize,
+        n: u64,
+    },
     Acquire,
     Renew,
     Release,
     /// A write under a lease that was taken anew since: must be refused.
-    StaleTrim { doc: usize, n: u64 },
+    StaleTrim {
+        doc: usize,
+        n: u64,
+    },
     BeginReceipt,
-    Extend { page: u32, ids: BTreeSet<usize> },
+    Extend {
+        page: u32,
+        ids: BTreeSet<usize>,
+    },
     Complete,
     Commit,
-    Confirm { doc: usize },
-    Applied { doc: usize },
+    Confirm {
+        doc: usize,
+    },
+    Applied {
+        doc: usize,
+    },
     LoseCursor,
-    CreateAuth { n: u64 },
-    ConsumeAuth { n: u64 },
-    ExpireAuths { below: u64 },
+    CreateAuth {
+        n: u64,
+    },
+    ConsumeAuth {
+        n: u64,
+    },
+    ExpireAuths {
+        below: u64,
+    },
 }
 
 /// How a trim is set.
