@@ -19,6 +19,7 @@ use connector_store::{
 };
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions as _, Connection as _};
+use uuid::Uuid;
 
 fn owner() -> OwnerDid {
     OwnerDid::new("did:web:owner").unwrap()
@@ -127,6 +128,7 @@ async fn commits_that_fail_lose_nothing_acknowledged_and_leave_nothing_refused()
     let directory = tempfile::tempdir().unwrap();
     let chances =
         Chances { fail: 150, passing: 100, lose_acknowledgement: 150, lose_commit: 150, stall: 50 };
+    let (mut acknowledged, mut refused) = (0, 0);
     for seed in 0..6_u64 {
         let path = directory.path().join(format!("{seed}.db"));
         let (store, faulty) =
@@ -157,16 +159,21 @@ async fn commits_that_fail_lose_nothing_acknowledged_and_leave_nothing_refused()
         for (result, name) in results {
             let is_there = trim(&store, &name).await.is_some();
             match result {
-                Ok(()) => assert!(is_there, "{name} was acknowledged"),
+                Ok(()) => {
+                    assert!(is_there, "{name} was acknowledged");
+                    acknowledged += 1;
+                }
                 Err(error) if error.class() == ErrorClass::Unknown => {}
                 Err(error) => {
                     assert!(error.is_retryable(), "{error:?}");
                     assert!(!is_there, "{name} was refused: {error}");
+                    refused += 1;
                 }
             }
         }
         store.close().await.unwrap();
     }
+    assert!(acknowledged > 0 && refused > 0, "{acknowledged} acknowledged, {refused} refused");
 }
 
 /// The files of a store as a loss of power may leave them.
@@ -208,7 +215,8 @@ async fn files_around_a_commit() -> (Files, Files) {
     (before, after)
 }
 
-async fn assert_acknowledged(files: &Files, what: &str) {
+/// What was acknowledged is there. Says whether the commit behind it is too.
+async fn assert_acknowledged(files: &Files, what: &str) -> bool {
     let directory = tempfile::tempdir().unwrap();
     let store = open(&files.lay(directory.path())).await;
     let report = store.verify().await.unwrap();
@@ -219,21 +227,24 @@ async fn assert_acknowledged(files: &Files, what: &str) {
     let last = trim(&store, "4").await;
     assert!(last.is_none() || last.as_deref() == Some("4"), "{what}: {last:?}");
     store.close().await.unwrap();
+    last.is_some()
 }
 
 #[tokio::test]
 async fn a_log_cut_or_damaged_behind_the_last_answer_loses_no_answer() {
     let (before, after) = files_around_a_commit().await;
     let (start, end) = (before.log.len(), after.log.len());
-    for cut in (start..=end).filter(|at| *at == start || at % 512 == 0) {
+    for cut in (start..=end).filter(|at| [start, end].contains(at) || at % 512 == 0) {
         let files = Files { database: after.database.clone(), log: after.log[..cut].to_vec() };
-        assert_acknowledged(&files, &format!("cut at {cut}")).await;
+        let is_whole = assert_acknowledged(&files, &format!("cut at {cut}")).await;
+        assert_eq!(is_whole, cut == end, "cut at {cut} of {end}");
     }
     for flip in (start..end).step_by(997) {
         let mut log = after.log.clone();
         log[flip] ^= 0x40;
         let files = Files { database: after.database.clone(), log };
-        assert_acknowledged(&files, &format!("flipped at {flip}")).await;
+        let is_whole = assert_acknowledged(&files, &format!("flipped at {flip}")).await;
+        assert!(!is_whole, "a damaged commit was taken, flipped at {flip}");
     }
 }
 
@@ -556,5 +567,20 @@ async fn two_spellings_of_a_letter_are_two_names_for_ever() {
     assert_eq!(trim(&store, composed).await.as_deref(), Some("1"));
     assert_eq!(trim(&store, decomposed).await, None);
     assert_sound(&store).await;
+    store.close().await.unwrap();
+}
+
+/// Who has an answer may repeat its command id at once: the id is not under way any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_id_may_be_repeated_as_soon_as_it_is_answered() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(&directory.path().join("store.db")).await;
+    for n in 0..300_u128 {
+        let handle = store.document(&document(n % 4)).with_command_id(Uuid::from_u128(n));
+        for _ in 0..2 {
+            handle.set_entity_trim(&owner(), &folder(), json("1")).await.unwrap();
+        }
+    }
+    assert_eq!(store.stats().events, 300);
     store.close().await.unwrap();
 }
