@@ -37,6 +37,7 @@ const STOP_DEADLINE: Duration = Duration::from_secs(5);
 const LONG_TAIL_EVENTS: u64 = 32;
 
 /// What waits in the actor, in its order of arrival.
+#[allow(clippy::large_enum_variant, reason = "nearly all that waits is the large one")]
 enum Waiting<A: Aggregate> {
     Request(Request<A>),
     Hold(Hold<A>),
@@ -270,9 +271,7 @@ impl<A: Aggregate> KeyActor<A> {
                 Err(error) => {
                     for waiting in actor.waiting.drain(..covered).collect::<Vec<_>>() {
                         match waiting {
-                            Waiting::Request(request) => {
-                                answer_error::<A>(request, &error);
-                            }
+                            Waiting::Request(request) => answer_error::<A>(request, &error),
                             Waiting::Hold(_) => {}
                             Waiting::Passivate => actor.waiting.push_front(Waiting::Passivate),
                         }
@@ -541,9 +540,7 @@ impl<A: Aggregate> Ticket for KeyTicket<A> {
                 answer::<A>(request, known_answer::<A>(&record, digest, command_id));
             }
             Failure::Storage(error) => answer_error::<A>(request, &error),
-            Failure::Unknown => {
-                answer_error::<A>(request, &Error::OutcomeUnknown { command_id });
-            }
+            Failure::Unknown => answer::<A>(request, Err(Error::OutcomeUnknown { command_id })),
         }
         actor.do_send(Wake);
     }

@@ -21,6 +21,7 @@ enum Place {
 }
 
 /// Sets a store up. Every bound has a default that suits a busy host.
+#[derive(Default)]
 #[must_use]
 pub struct StoreBuilder {
     place: Option<Place>,
@@ -34,19 +35,6 @@ pub struct StoreBuilder {
 impl std::fmt::Debug for StoreBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("StoreBuilder").field("bounds", &self.bounds).finish_non_exhaustive()
-    }
-}
-
-impl Default for StoreBuilder {
-    fn default() -> Self {
-        Self {
-            place: None,
-            bounds: Bounds::default(),
-            sources: Sources::default(),
-            retention: None,
-            #[cfg(feature = "sqlite")]
-            synchronous: Synchronous::Full,
-        }
     }
 }
 
