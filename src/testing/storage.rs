@@ -129,8 +129,6 @@ pub struct FaultyStorage {
     script: Mutex<Script>,
     is_offline: AtomicBool,
     faults_done: AtomicU64,
-    /// What appends took whose acknowledgement was lost: a look-up gives it.
-    taken_in_doubt: Mutex<HashMap<Uuid, AppendOutcome>>,
 }
 
 impl FaultyStorage {
@@ -142,7 +140,6 @@ impl FaultyStorage {
             script: Mutex::default(),
             is_offline: AtomicBool::new(false),
             faults_done: AtomicU64::new(0),
-            taken_in_doubt: Mutex::default(),
         }
     }
 
@@ -251,16 +248,6 @@ impl FaultyStorage {
             }
             (found, _) => found,
         })
-    }
-
-    fn in_doubt(&self) -> MutexGuard<'_, HashMap<Uuid, AppendOutcome>> {
-        self.taken_in_doubt.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn remember(&self, batch: &[Append], outcomes: Vec<AppendOutcome>) {
-        let ids = batch.iter().map(|append| append.command_id);
-        let took = |outcome: &AppendOutcome| matches!(outcome, AppendOutcome::Committed { taken } if !taken.is_empty());
-        self.in_doubt().extend(ids.zip(outcomes).filter(|(_, outcome)| took(outcome)));
     }
 
     fn tell(&self, stage: Stage, batch: &[Append]) {
