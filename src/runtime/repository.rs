@@ -175,16 +175,19 @@ impl Repository {
             match work {
                 Some(Work::Close(done)) => {
                     let _ = done.send(storage.close().await);
+                    true
                 }
-                _ => {
-                    if let Err(error) = storage.idle().await {
-                        tracing::warn!(%error, "clean-up of the storage failed");
-                    }
-                }
+                _ => storage.idle().await.unwrap_or_else(|error| {
+                    tracing::warn!(%error, "clean-up of the storage failed");
+                    false
+                }),
             }
         };
-        context.spawn(run.into_actor(self).map(|(), actor, context| {
+        context.spawn(run.into_actor(self).map(|is_clean, actor, context| {
             actor.busy = false;
+            if !is_clean {
+                actor.plan_idle(context);
+            }
             actor.proceed(context);
         }));
     }

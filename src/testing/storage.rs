@@ -448,7 +448,7 @@ impl Storage for FaultyStorage {
         self.inner.committed()
     }
 
-    fn idle(&self) -> BoxFuture<'_, Result<()>> {
+    fn idle(&self) -> BoxFuture<'_, Result<bool>> {
         hand_on!(self.idle())
     }
 
