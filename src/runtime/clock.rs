@@ -5,12 +5,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tokio::runtime::Handle;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use crate::base::Timestamp;
+use super::unavailable;
+use crate::base::{Error, Result, StorageFault, Timestamp};
 use crate::journal::BoxFuture;
 
 /// A source of time.
@@ -35,16 +38,41 @@ pub trait Jitter: Send + Sync + 'static {
     fn unit(&self) -> f64;
 }
 
-/// The machine's clocks. Its timers run on the store's own threads, so a caller needs no timer.
+/// A thread that drives timers. It outlives the store for as long as anyone sleeps: a timer of a
+/// runtime that has ended would panic in the caller's task.
+struct Timers {
+    handle: Handle,
+    /// Dropped with the last sleeper; the thread ends then.
+    _end: oneshot::Sender<()>,
+}
+
+/// The machine's clocks. It brings its own timers, so a caller needs none.
 pub(super) struct SystemClock {
     origin: Instant,
-    timers: Handle,
+    timers: Arc<Timers>,
 }
 
 impl SystemClock {
     #[allow(clippy::disallowed_methods, reason = "the one place that reads the clock")]
-    pub(super) fn new(timers: Handle) -> Self {
-        Self { origin: Instant::now(), timers }
+    pub(super) async fn start() -> Result<Self> {
+        let (started, handle) = oneshot::channel();
+        let (end, ended) = oneshot::channel::<()>();
+        let run = move || match Builder::new_current_thread().enable_time().build() {
+            Ok(runtime) => {
+                let _ = started.send(Ok(runtime.handle().clone()));
+                let _ = runtime.block_on(ended);
+            }
+            Err(error) => drop(started.send(Err(error))),
+        };
+        let failed = |error: std::io::Error| Error::Storage {
+            fault: StorageFault::Unavailable,
+            context: "starting the thread for timers".to_owned(),
+            source: Some(Arc::new(error)),
+        };
+        thread::Builder::new().name("connector-timers".to_owned()).spawn(run).map_err(failed)?;
+        let handle = handle.await.map_err(|_| unavailable("the thread for timers ended"))?;
+        let timers = Timers { handle: handle.map_err(failed)?, _end: end };
+        Ok(Self { origin: Instant::now(), timers: Arc::new(timers) })
     }
 }
 
@@ -60,8 +88,15 @@ impl Clock for SystemClock {
     }
 
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
-        let _context = self.timers.enter();
-        Box::pin(tokio::time::sleep(duration))
+        let timers = Arc::clone(&self.timers);
+        let sleep = {
+            let _context = timers.handle.enter();
+            tokio::time::sleep(duration)
+        };
+        Box::pin(async move {
+            sleep.await;
+            drop(timers);
+        })
     }
 }
 

@@ -9,7 +9,6 @@ use std::thread;
 
 use actix::Actor;
 use actix_rt::{Arbiter, ArbiterHandle, System};
-use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 
 use super::clock::{
@@ -36,7 +35,6 @@ pub(crate) struct Sources {
 
 struct Threads {
     system: System,
-    timers: Handle,
     keys: Vec<ArbiterHandle>,
     repository: ArbiterHandle,
 }
@@ -57,8 +55,10 @@ impl Runtime {
     ) -> Result<Self> {
         let (threads, ended) = start_threads(bounds.arbiters.max(1)).await?;
         let stop = StopOnDrop(Some(threads.system.clone()));
-        let clock =
-            sources.clock.unwrap_or_else(|| Arc::new(SystemClock::new(threads.timers.clone())));
+        let clock = match sources.clock {
+            Some(clock) => clock,
+            None => Arc::new(SystemClock::start().await?),
+        };
         let time = StoreTime::new(clock);
         let (opened, storage) = oneshot::channel();
         let open = open_storage(time.now());
@@ -161,7 +161,6 @@ async fn start_threads(count: usize) -> Result<(Threads, oneshot::Receiver<()>)>
         let threads = runner.block_on(async move {
             Threads {
                 system: System::current(),
-                timers: Handle::current(),
                 keys: (0..count).map(|_| Arbiter::new().handle()).collect(),
                 repository: Arbiter::new().handle(),
             }
