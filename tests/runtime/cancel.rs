@@ -35,8 +35,9 @@ impl<F: Future> Future for Dropped<F> {
     }
 }
 
-async fn drop_after<F: Future>(polls: u32, future: F) -> Option<F::Output> {
-    Dropped { future: Some(Box::pin(future)), polls_left: polls }.await
+/// Drops the call after so many polls; time passes slowly meanwhile.
+async fn drop_after<F: Future>(host: &Host, polls: u32, future: F) -> Option<F::Output> {
+    ticking(&host.clock, Dropped { future: Some(Box::pin(future)), polls_left: polls }).await
 }
 
 async fn unit(host: &Host, value: i64) -> connector_store::Result<()> {
@@ -64,15 +65,17 @@ async fn run(seed: u64, chances: Chances) {
             random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let polls = u32::try_from(random >> 61).unwrap() + 1;
         match (random >> 40) % 4 {
-            0 => drop(drop_after(polls, unit(&host, step)).await),
+            0 => drop(drop_after(&host, polls, unit(&host, step)).await),
             1 => drop(
-                drop_after(polls, host.store.document(&document("s")).sweep_document_rows()).await,
+                drop_after(&host, polls, host.store.document(&document("s")).sweep_document_rows())
+                    .await,
             ),
-            2 => {
-                drop(drop_after(polls, set_trim(&host.store.document(&document("s")), step)).await)
-            }
+            2 => drop(
+                drop_after(&host, polls, set_trim(&host.store.document(&document("s")), step))
+                    .await,
+            ),
             _ => {
-                let result = drop_after(polls, count_up(&connector(&host.store, "o"))).await;
+                let result = drop_after(&host, polls, count_up(&connector(&host.store, "o"))).await;
                 answered += i64::from(matches!(result, Some(Ok(_))));
             }
         }
