@@ -1,5 +1,8 @@
 //! Random command lists on two hosts against a plain model of the contract, with faults, conflicts,
 //! passivation, rebuilding and restarts in between.
+
+// A test that cannot go on should stop.
+#![allow(clippy::unwrap_used)]
 #![cfg(feature = "testing")]
 
 #[path = "model/world.rs"]

@@ -1,6 +1,9 @@
 //! The runtime's rules by their effect: what callers are answered, what is stored, what others see.
 //!
 //! Time is simulated and storage fails on demand; nothing here waits for real time.
+
+// A test that cannot go on should stop.
+#![allow(clippy::unwrap_used)]
 #![cfg(feature = "testing")]
 
 mod cancel;
