@@ -150,6 +150,8 @@ mod tests {
                 woken.lock().unwrap().push(name);
             }));
         }
+        // Each task lies down before the first is woken.
+        tokio::task::yield_now().await;
         assert_eq!(clock.sleepers(), 4);
         clock.advance(SECOND * 3);
         for task in tasks.drain(..3) {
