@@ -148,6 +148,17 @@ async fn a_call_of_several_steps_bears_its_id_once() {
         let result = commit_id.commit_receipt(&key, Vec::new(), Default::default()).await.unwrap();
         assert_eq!(result.known, 0);
     }
+    // A repeat compares with the candidates that the first commit left, and is the same command.
+    crate::sweeps::lose(&handle, "lost").await;
+    let kept = connector_store::SourceId::new("lost").unwrap();
+    let key = receipt_key(&begin(&handle, "p", "lineage").await.unwrap());
+    handle.extend_receipt(&key, 0, vec![kept.clone()], "print").await.unwrap();
+    handle.complete_receipt(&key, 1, None, "print").await.unwrap();
+    for _ in 0..2 {
+        let known = vec![(document("lost"), kept.clone())];
+        let result = commit_id.commit_receipt(&key, known, Default::default()).await.unwrap();
+        assert_eq!((result.missing, result.withdrawn), (0, 1));
+    }
     let progress_id = with_id();
     let progress = progress_id.update_sync_progress_with(None, |state| {
         let update = counted(state.as_ref());

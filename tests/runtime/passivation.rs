@@ -100,6 +100,25 @@ async fn a_stop_behind_commands_that_came_back_decides_them_first() {
 }
 
 #[tokio::test]
+async fn a_new_life_of_a_key_sees_what_the_last_one_wrote_last() {
+    let host = host().await;
+    let a = host.store.document(&document("a"));
+    let gate = Gate::new();
+    host.faults.next_append(Fault::StallBefore(gate.clone()));
+    let (writer, reader) = (a.clone(), a.clone());
+    let write = tokio::spawn(async move { set_trim(&writer, 1).await });
+    bounded(gate.reached()).await;
+    host.store.passivate_all();
+    let read = tokio::spawn(async move { trim(&reader).await });
+    settle().await;
+    assert!(!read.is_finished(), "the last life has not ended");
+    gate.open();
+    bounded(write).await.unwrap().unwrap();
+    assert_eq!(bounded(read).await.unwrap(), Some(1));
+    assert_eq!(trim(&a).await, Some(1));
+}
+
+#[tokio::test]
 async fn keys_that_were_touched_once_leave_memory() {
     let host = host().await;
     for name in 0..2_000 {
