@@ -1,6 +1,7 @@
 //! Random command lists on two hosts against a plain model of the contract, with faults, conflicts,
 //! passivation, rebuilding and restarts in between.
 #![cfg(feature = "testing")]
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 #[path = "model/world.rs"]
 mod world;

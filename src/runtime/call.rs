@@ -131,10 +131,10 @@ impl Directories {
         let env = &self.env;
         let directory = A::directory(self);
         let owner = options.owner.clone();
-        if let Ok(mailbox) = directory.try_room(key) {
-            if let Some(store) = env.limiter.try_acquire(owner.clone(), 1) {
-                return Ok((mailbox, store));
-            }
+        if let Ok(mailbox) = directory.try_room(key)
+            && let Some(store) = env.limiter.try_acquire(owner.clone(), 1)
+        {
+            return Ok((mailbox, store));
         }
         if options.no_wait {
             return Err(Error::MailboxFull);

@@ -122,11 +122,12 @@ impl<A: Aggregate> Directory<A> {
     fn with_entry<R>(&self, key: &StreamKey, use_it: impl FnOnce(&mut Entry<A>) -> R) -> Result<R> {
         let now = self.env.time.elapsed();
         let mut shard = self.shard(key);
-        if let Some(entry) = shard.get_mut(key) {
-            if !entry.stopping && entry.addr.connected() {
-                entry.last_used = now;
-                return Ok(use_it(entry));
-            }
+        if let Some(entry) = shard.get_mut(key)
+            && !entry.stopping
+            && entry.addr.connected()
+        {
+            entry.last_used = now;
+            return Ok(use_it(entry));
         }
         self.check_backoff(key, now)?;
         let predecessor = shard.get_mut(key).and_then(|entry| entry.finished.take());

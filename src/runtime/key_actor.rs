@@ -33,6 +33,7 @@ const STOP_DEADLINE: Duration = Duration::from_secs(5);
 const LONG_TAIL_EVENTS: u64 = 32;
 
 /// What waits in the actor, in its order of arrival.
+#[allow(clippy::large_enum_variant, reason = "nearly all that waits is a request")]
 enum Waiting<A: Aggregate> {
     Request(Request<A>),
     Hold(Hold<A>),

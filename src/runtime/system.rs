@@ -165,10 +165,10 @@ async fn start_threads(count: usize) -> Result<(Threads, oneshot::Receiver<()>)>
                 repository: Arbiter::new().handle(),
             }
         });
-        if ready.send(threads).is_ok() {
-            if let Err(error) = runner.run() {
-                tracing::error!(%error, "the actor system ended with an error");
-            }
+        if ready.send(threads).is_ok()
+            && let Err(error) = runner.run()
+        {
+            tracing::error!(%error, "the actor system ended with an error");
         }
         let _ = end.send(());
     };

@@ -50,7 +50,6 @@ impl std::fmt::Debug for Store {
 
 impl Store {
     /// A builder with the defaults.
-    #[must_use]
     pub fn builder() -> StoreBuilder {
         StoreBuilder::default()
     }
