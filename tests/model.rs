@@ -4,6 +4,7 @@
 // A test that cannot go on should stop.
 #![allow(clippy::unwrap_used)]
 #![cfg(feature = "testing")]
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 #[path = "model/world.rs"]
 mod world;

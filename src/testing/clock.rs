@@ -153,6 +153,8 @@ mod tests {
         // Each task lies down before the first is woken.
         tokio::task::yield_now().await;
         assert_eq!(clock.sleepers(), 4);
+        // All lie down before anyone is woken.
+        tokio::task::yield_now().await;
         clock.advance(SECOND * 3);
         for task in tasks.drain(..3) {
             task.await.unwrap();

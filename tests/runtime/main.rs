@@ -5,6 +5,7 @@
 // A test that cannot go on should stop.
 #![allow(clippy::unwrap_used)]
 #![cfg(feature = "testing")]
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod cancel;
 mod command_ids;
