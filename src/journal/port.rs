@@ -344,8 +344,9 @@ pub trait Storage: Send + Sync + 'static {
     /// Grows when this store, or one that it can hear, has committed.
     fn committed(&self) -> watch::Receiver<i64>;
 
-    /// Does what waits for a quiet moment: checkpoints the write-ahead log.
-    fn idle(&self) -> BoxFuture<'_, Result<()>>;
+    /// Does what waits for a quiet moment: moves the write-ahead log to the file, so that nothing of
+    /// erased events is left in it. `false`: a reader is in the way, and it must be asked again.
+    fn idle(&self) -> BoxFuture<'_, Result<bool>>;
 
     /// Flushes and closes. Later calls fail.
     fn close(&self) -> BoxFuture<'_, Result<()>>;

@@ -139,7 +139,7 @@ impl ConnectorRef {
     ) -> Result<CommitResult> {
         let comparison = self.compare(key, known).await?;
         let command = CommitReceipt { key: key.clone(), comparison, guard };
-        committed(&self.send(ConnectorCommand::PlanReceipt(command)).await?)
+        committed(&self.without_id().send(ConnectorCommand::PlanReceipt(command)).await?)
     }
 
     /// Commits a complete receipt. Of `known`, the documents in the receipt's scope, those that the
@@ -158,7 +158,9 @@ impl ConnectorRef {
     ) -> Result<CommitResult> {
         let comparison = self.compare(key, known).await?;
         let command = CommitReceipt { key: key.clone(), comparison, guard };
-        committed(&self.send(ConnectorCommand::CommitReceipt(command)).await?)
+        // The receipt names the command already: the same one again gets its first result, although
+        // it may compare with other candidates by then.
+        committed(&self.without_id().send(ConnectorCommand::CommitReceipt(command)).await?)
     }
 
     async fn compare(

@@ -217,8 +217,8 @@ impl Storage for MemoryStorage {
         self.inner.committed.subscribe()
     }
 
-    fn idle(&self) -> BoxFuture<'_, Result<()>> {
-        self.with(|_| ())
+    fn idle(&self) -> BoxFuture<'_, Result<bool>> {
+        self.with(|_| true)
     }
 
     fn close(&self) -> BoxFuture<'_, Result<()>> {

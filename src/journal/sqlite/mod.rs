@@ -223,7 +223,7 @@ impl Storage for SqliteStorage {
         self.committed.subscribe()
     }
 
-    fn idle(&self) -> BoxFuture<'_, Result<()>> {
+    fn idle(&self) -> BoxFuture<'_, Result<bool>> {
         Box::pin(async move { self.writer.lock().await.idle().await })
     }
 
