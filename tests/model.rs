@@ -1,8 +1,6 @@
 //! Random command lists on two hosts against a plain model of the contract, with faults, conflicts,
 //! passivation, rebuilding and restarts in between.
 
-// A test that cannot go on should stop.
-#![allow(clippy::unwrap_used)]
 #![cfg(feature = "testing")]
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 

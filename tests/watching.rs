@@ -1,7 +1,5 @@
 //! What an operator sees: every metric by its name, a span for each command, and no secret anywhere.
 
-// A test that cannot go on should stop.
-#![allow(clippy::unwrap_used)]
 #![cfg(feature = "testing")]
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 

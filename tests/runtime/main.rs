@@ -2,8 +2,6 @@
 //!
 //! Time is simulated and storage fails on demand; nothing here waits for real time.
 
-// A test that cannot go on should stop.
-#![allow(clippy::unwrap_used)]
 #![cfg(feature = "testing")]
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
