@@ -60,19 +60,29 @@ impl World {
         *self.seen.entry(what).or_default() += 1;
     }
 
-    fn command(&mut self, dice: &mut Dice) -> (&'static str, FencingToken, DocumentCommand) {
+    fn command(
+        &mut self,
+        dice: &mut Dice,
+        given: &Given<Document>,
+    ) -> (&'static str, FencingToken, DocumentCommand) {
         let id = dice.one_of(&IDS);
+        let operation = given.state.operations.get(&op(id));
+        if operation.is_some_and(|of| of.lease.is_none()) && dice.roll(3) > 0 {
+            return (id, token(0), claim(id, dice.one_of(&HOLDERS)));
+        }
         let mine: Vec<_> = self.claims.iter().filter(|(of, _)| *of == id).collect();
         let Some(&&(_, newest)) = mine.last() else {
             return (id, token(0), claim(id, dice.one_of(&HOLDERS)));
         };
         let token = if dice.roll(4) == 0 { dice.one_of(&mine).1 } else { newest };
+        if self.sent.get(&(id, token)) == Some(&Request::Refused) && dice.roll(3) == 0 {
+            return (id, token, defer(id, token, true));
+        }
         let command = match dice.roll(20) {
             0..=2 => claim(id, dice.one_of(&HOLDERS)),
             3..=6 => mark(id, token),
             7 => defer(id, token, false),
-            8 if self.sent.get(&(id, token)) == Some(&Request::Refused) => defer(id, token, true),
-            9 | 10 => record(id, token, OperationOutcome::Unknown),
+            8..=10 => record(id, token, OperationOutcome::Unknown),
             11..=13 => begin_read(id, token),
             // An honest host says so only when its read has not shown the write.
             14..=16 if self.reads.get(&(id, token)) == Some(&false) => {
@@ -80,7 +90,7 @@ impl World {
             }
             17 => renew(id, token),
             18 => release(id, token),
-            19 if dice.roll(6) == 0 => {
+            19 if dice.roll(8) == 0 => {
                 let outcomes = [committed(None), committed(Some(options(dice.roll(9)))), dead()];
                 finalize(id, token, dice.one_of(&outcomes))
             }
@@ -143,6 +153,14 @@ impl World {
     }
 }
 
+/// The time at which a write that was sent is shown at the latest.
+fn last_moment(given: &Given<Document>, id: &str) -> i64 {
+    match given.state.operations.get(&op(id)).map(|of| &of.phase) {
+        Some(OperationPhase::ReconcileOnly { sent, .. }) => sent.until.as_millis() + DELAY,
+        _ => 0,
+    }
+}
+
 fn assert_sound(given: &Given<Document>, world: &World, before: &BTreeMap<OperationId, Operation>) {
     given.assert_rows_are_those_of_the_state();
     for (id, was) in before {
@@ -179,7 +197,10 @@ fn no_walk_writes_twice_and_final_is_final() {
         let mut now = 1_000;
         for _ in 0..250 {
             now += if dice.roll(6) == 0 { dice.roll(2_500) } else { dice.roll(60) };
-            let (id, token, command) = world.command(&mut dice);
+            let (id, token, command) = world.command(&mut dice, &given);
+            if dice.roll(4) == 0 {
+                now = now.max(last_moment(&given, id));
+            }
             let before = given.state.operations.clone();
             let was = before.get(&op(id)).cloned();
             match given.tried(&command, at(now)) {
