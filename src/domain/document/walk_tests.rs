@@ -78,16 +78,16 @@ impl World {
         if self.sent.get(&(id, token)) == Some(&Request::Refused) && dice.roll(3) == 0 {
             return (id, token, defer(id, token, true));
         }
+        // An honest host says so only when its read has not shown the write.
+        if self.reads.get(&(id, token)) == Some(&false) && dice.roll(3) == 0 {
+            return (id, token, record(id, token, OperationOutcome::NotWritten));
+        }
         let command = match dice.roll(20) {
             0..=2 => claim(id, dice.one_of(&HOLDERS)),
             3..=6 => mark(id, token),
             7 => defer(id, token, false),
             8..=10 => record(id, token, OperationOutcome::Unknown),
             11..=13 => begin_read(id, token),
-            // An honest host says so only when its read has not shown the write.
-            14..=16 if self.reads.get(&(id, token)) == Some(&false) => {
-                record(id, token, OperationOutcome::NotWritten)
-            }
             17 => renew(id, token),
             18 => release(id, token),
             19 if dice.roll(8) == 0 => {
@@ -153,11 +153,14 @@ impl World {
     }
 }
 
-/// The time at which a write that was sent is shown at the latest.
-fn last_moment(given: &Given<Document>, id: &str) -> i64 {
-    match given.state.operations.get(&op(id)).map(|of| &of.phase) {
-        Some(OperationPhase::ReconcileOnly { sent, .. }) => sent.until.as_millis() + DELAY,
-        _ => 0,
+/// The time at which a write that was sent is shown at the latest, and who may ask for it.
+fn last_moment(given: &Given<Document>, id: &str) -> Option<(i64, FencingToken)> {
+    let operation = given.state.operations.get(&op(id))?;
+    match operation.phase {
+        OperationPhase::ReconcileOnly { sent, .. } => {
+            Some((sent.until.as_millis() + DELAY, operation.lease.as_ref()?.token))
+        }
+        _ => None,
     }
 }
 
@@ -197,9 +200,12 @@ fn no_walk_writes_twice_and_final_is_final() {
         let mut now = 1_000;
         for _ in 0..250 {
             now += if dice.roll(6) == 0 { dice.roll(2_500) } else { dice.roll(60) };
-            let (id, token, command) = world.command(&mut dice, &given);
-            if dice.roll(4) == 0 {
-                now = now.max(last_moment(&given, id));
+            let (id, mut token, mut command) = world.command(&mut dice, &given);
+            if let Some((moment, newest)) = last_moment(&given, id)
+                && moment > now
+                && dice.roll(2) == 0
+            {
+                (now, token, command) = (moment, newest, begin_read(id, newest));
             }
             let before = given.state.operations.clone();
             let was = before.get(&op(id)).cloned();
