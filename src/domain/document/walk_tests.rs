@@ -129,18 +129,17 @@ impl World {
             }
             (DocumentCommand::BeginReconcileRead { .. }, _) => {
                 let requests = self.requests.get(id).into_iter().flatten();
-                let is_shown = |request: &Request| match request {
-                    Request::Refused => false,
-                    Request::Shown(at) => *at < now,
-                };
-                let shown = requests.map(is_shown).any(|shown| shown);
-                self.reads.insert((id, token), shown);
+                let mut shown = requests.map(|request| match request {
+                    Request::Refused => i64::MAX,
+                    Request::Shown(at) => *at,
+                });
+                self.reads.insert((id, token), shown.any(|at| at < now));
             }
-            (DocumentCommand::RecordOperation { outcome, .. }, _) => {
-                if *outcome == OperationOutcome::NotWritten && was_unknown {
-                    self.unproven.insert(id, 0);
-                    self.count("proven");
-                }
+            (DocumentCommand::RecordOperation { outcome, .. }, _)
+                if *outcome == OperationOutcome::NotWritten && was_unknown =>
+            {
+                self.unproven.insert(id, 0);
+                self.count("proven");
             }
             (DocumentCommand::DeferOperation { deferral, .. }, _)
                 if deferral.definite_refusal && was_marked =>
