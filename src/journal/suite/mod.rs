@@ -8,6 +8,7 @@ mod build;
 mod history;
 mod numbers;
 mod rows;
+mod trims;
 
 use std::sync::Arc;
 
@@ -26,7 +27,8 @@ pub struct Rule {
 
 /// All rules.
 pub fn rules() -> impl Iterator<Item = Rule> {
-    [appends::RULES, numbers::RULES, rows::RULES, history::RULES].into_iter().flatten().copied()
+    let families = [appends::RULES, numbers::RULES, rows::RULES, history::RULES, trims::RULES];
+    families.into_iter().flatten().copied()
 }
 
 /// Tests every rule, each on an empty storage that `open` gives.
