@@ -49,7 +49,7 @@ CREATE TABLE connector_lease (
 ) STRICT, WITHOUT ROWID;
 -- The leases of operations wait as operations.
 CREATE INDEX connector_lease_due_idx
-  ON connector_lease (expires_at, scope) WHERE scope >= 'sync:' AND scope < 'sync;';
+  ON connector_lease (expires_at, scope) WHERE substr(scope, 1, 5) = 'sync:';
 
 CREATE TABLE connector_owed_sweep (
   owner_did TEXT NOT NULL,

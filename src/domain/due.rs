@@ -42,8 +42,8 @@ pub enum DueFilter {
     IsNull(usize),
     /// Those whose text in the column is one of these.
     OneOf(usize, &'static [&'static str]),
-    /// Those whose text in the column is at least the first text and less than the second.
-    Between(usize, &'static str, &'static str),
+    /// Those whose text in the column starts with this, in ASCII.
+    StartsWith(usize, &'static str),
 }
 
 /// Where a source's rows are.
@@ -80,7 +80,7 @@ static OPERATION: DueSpec = DueSpec {
 static SYNC_LEASE: DueSpec = DueSpec {
     table: Table::Lease,
     due: 3,
-    filter: DueFilter::Between(0, "sync:", "sync;"),
+    filter: DueFilter::StartsWith(0, "sync:"),
     yields_for: None,
     names: &[0],
 };
@@ -209,8 +209,8 @@ impl DueRow {
             DueFilter::IsSet => true,
             DueFilter::IsNull(column) => row.values.get(column) == Some(&Value::Null),
             DueFilter::OneOf(column, texts) => text(column).is_some_and(|at| texts.contains(&at)),
-            DueFilter::Between(column, from, to) => {
-                text(column).is_some_and(|at| (from..to).contains(&at))
+            DueFilter::StartsWith(column, start) => {
+                text(column).is_some_and(|at| at.starts_with(start))
             }
         };
         let names = spec.names.iter().filter_map(|&at| row.values.get(at)).cloned().collect();

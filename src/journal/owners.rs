@@ -54,6 +54,7 @@ pub(super) fn rows_of(key: &StreamKey, limit: u32) -> Vec<RowQuery> {
                 Table::SweepCandidate,
                 Table::SweepCheckpoint,
                 Table::OwedSweep,
+                Table::Forgetting,
             ];
             let by_names = tables.into_iter().map(|table| {
                 let values = vec![Value::Text(owner.shared()), Value::Text(connector.shared())];

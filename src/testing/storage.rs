@@ -14,8 +14,8 @@ use uuid::Uuid;
 use crate::base::{Error, Result, StorageFault, StreamName, Timestamp};
 use crate::domain::{DueRow, DueSource, Row, RowChange, RowKey};
 use crate::journal::{
-    Append, AppendOutcome, BatchError, BoxFuture, CommandRecord, DueCandidates, DuePage, Expected, Heads, HistoryCut,
-    JournalRecord, Loaded, NewSnapshot, RowQuery, Storage, StreamPage,
+    Append, AppendOutcome, BatchError, BoxFuture, CommandRecord, DueCandidates, DuePage, Expected,
+    Heads, HistoryCut, JournalRecord, Loaded, NewSnapshot, RowQuery, Storage, StreamPage,
 };
 
 /// What happens to one call of [`Storage::append`].

@@ -13,8 +13,9 @@ use crate::base::{Error, Result, StreamName, Timestamp};
 use crate::domain::{DueRow, DueSource, Row, RowChange, RowKey};
 use crate::journal::chain::snapshot_checksum;
 use crate::journal::port::{
-    Append, AppendOutcome, BatchError, BoxFuture, CommandRecord, DueCandidates, DuePage, Expected, Heads, HistoryCut,
-    JournalRecord, Loaded, NewSnapshot, RowQuery, SnapshotRecord, Storage, StreamPage,
+    Append, AppendOutcome, BatchError, BoxFuture, CommandRecord, DueCandidates, DuePage, Expected,
+    Heads, HistoryCut, JournalRecord, Loaded, NewSnapshot, RowQuery, SnapshotRecord, Storage,
+    StreamPage,
 };
 
 /// The generation of every database in memory: none is ever restored from a backup.

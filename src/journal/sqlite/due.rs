@@ -104,8 +104,8 @@ fn write_condition(sql: &mut String, spec: &DueSpec) {
         DueFilter::OneOf(at, texts) => {
             let _ = write!(sql, "{} IN ('{}')", name(at), texts.join("', '"));
         }
-        DueFilter::Between(at, from, to) => {
-            let _ = write!(sql, "{0} >= '{from}' AND {0} < '{to}'", name(at));
+        DueFilter::StartsWith(at, start) => {
+            let _ = write!(sql, "substr({}, 1, {}) = '{start}'", name(at), start.len());
         }
     }
     if let Some(document) = spec.yields_for {

@@ -5,6 +5,7 @@
 
 mod appends;
 mod build;
+mod due;
 mod history;
 mod numbers;
 mod rows;
@@ -26,7 +27,10 @@ pub struct Rule {
 
 /// All rules.
 pub fn rules() -> impl Iterator<Item = Rule> {
-    [appends::RULES, numbers::RULES, rows::RULES, history::RULES].into_iter().flatten().copied()
+    [appends::RULES, numbers::RULES, rows::RULES, due::RULES, history::RULES]
+        .into_iter()
+        .flatten()
+        .copied()
 }
 
 /// Tests every rule, each on an empty storage that `open` gives.
