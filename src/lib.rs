@@ -1,4 +1,30 @@
 //! The durable state behind a sync host.
+#![cfg_attr(feature = "sqlite", doc = include_str!("../README.md"))]
+//!
+//! # The map
+//!
+//! Open a [`Store`] with its [`StoreBuilder`]. Three kinds of keys have actors:
+//!
+//! | key | handle | what it owns |
+//! |---|---|---|
+//! | a document | [`Store::document`] | entity trim, document sweep |
+//! | an owner's connector | [`Store::connector`] | sync state, lease, receipts, candidates, checkpoints |
+//! | a pending authorization | [`Store::create_pending_auth`], [`Store::consume_pending_auth`] | one record, consumed once |
+//!
+//! A [`Lease`] gives a [`Session`], whose handles are fenced. [`Store::unit_of_work`] writes on
+//! several keys at once. [`Store::events`] is the feed of everything that happened. Every call answers
+//! with [`Result`]; [`Error::class`] says whether it was refused, may be tried again, or is not known.
+//!
+//! The modules, each of which names only those before it:
+//!
+//! - [`base`]: identifiers, times, JSON, limits, the error.
+//! - [`records`]: hybrid logical clock, `did:key`, signatures.
+//! - [`domain`]: the rules, as pure functions of state and command.
+//! - [`journal`]: how events and rows are kept, the port of a backend, the backends.
+//! - `runtime` (not public): the actors, the writer, units of work; its [`Clock`], [`IdSource`] and
+//!   [`Jitter`] may be given to the builder, and [`telemetry`] names spans and metrics.
+//! - `store` (not public): the handles, which are passed on here.
+//! - `testing`: with the feature of that name, storage that fails on purpose.
 
 pub mod base;
 pub mod domain;
@@ -10,8 +36,8 @@ mod store;
 pub mod testing;
 
 pub use base::{
-    ConnectorName, Digest, DocumentId, Error, ErrorClass, Holder, Json, ModelId, OwnerDid,
-    PartitionId, Provenance, Result, Rfc3339, Secret, SourceId, StorageFault, StreamKey,
+    ConnectorName, Digest, DocumentId, Error, ErrorClass, Holder, Json, ModelId, OperationId,
+    OwnerDid, PartitionId, Provenance, Result, Rfc3339, Secret, SourceId, StorageFault, StreamKey,
     StreamKind, Timestamp,
 };
 pub use domain::auth::PendingAuthRecord;
@@ -20,15 +46,20 @@ pub use domain::connector::{
     ReceiptKey, ReceiptKind, SweepCandidate, SweepCheckpoint, SweepOutcome, SweepReceipt,
     SyncProgress, SyncState, SyncStateInput, SyncStatus,
 };
-pub use domain::document::EntityTrimRecord;
+pub use domain::document::{
+    ArmOutcome, DeferReason, EntityTrimRecord, Operation, OperationKind, OperationPhase,
+    OperationRecord, ProjectionWatch, ReadWinner, Verification, Watch, WatchIdentity, WatchReason,
+    WatchStatus,
+};
 pub use domain::{FencingToken, LeaseScope};
 #[cfg(feature = "sqlite")]
 pub use journal::Synchronous;
-pub use journal::{MemoryJournal, RebuildReport, VerifyReport};
+pub use journal::{Damage, MemoryJournal, RebuildReport, VerifyReport};
 pub use records::{Hlc, HlcClock};
 pub use runtime::{Clock, IdSource, Jitter, telemetry};
 pub use store::{
-    BegunSweep, CommandId, ConnectorRef, DocumentRef, Event, EventFilter, EventStream, FeedItem,
-    Lease, ProgressVersion, RetentionReport, Session, Store, StoreBuilder, StoreStats,
-    SyncStateEntry, UnitOfWork,
+    BegunSweep, Claim, ClaimedOperation, CommandId, ConnectorRef, DocumentRef, Event, EventFilter,
+    EventStream, FeedItem, FetchedRead, Lease, OperationFilter, OperationRequest, ProgressVersion,
+    RetentionReport, SendPermit, Session, Store, StoreBuilder, StoreStats, SyncStateEntry,
+    UnitOfWork, WatchExpectation,
 };

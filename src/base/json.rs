@@ -126,6 +126,19 @@ impl Digest {
         &self.0
     }
 
+    /// The digest of 64 lower-case hex digits.
+    #[must_use]
+    pub fn from_hex(hex: &str) -> Option<Self> {
+        let mut bytes = [0; 32];
+        if hex.len() != 64 || !hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
+            return None;
+        }
+        for (index, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(hex.get(2 * index..2 * index + 2)?, 16).ok()?;
+        }
+        Some(Self(bytes))
+    }
+
     /// Lower-case hex.
     #[must_use]
     pub fn to_hex(&self) -> String {

@@ -97,21 +97,10 @@ impl StreamKey {
                     ConnectorName::new(connector).ok()?,
                 ))
             }
-            "auth" => digest_from_hex(rest).map(Self::Auth),
+            "auth" => Digest::from_hex(rest).map(Self::Auth),
             _ => None,
         }
     }
-}
-
-fn digest_from_hex(hex: &str) -> Option<Digest> {
-    let mut bytes = [0; 32];
-    if hex.len() != 64 || !hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
-        return None;
-    }
-    for (index, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(hex.get(2 * index..2 * index + 2)?, 16).ok()?;
-    }
-    Some(Digest::from_bytes(bytes))
 }
 
 impl fmt::Display for StreamKey {

@@ -77,6 +77,14 @@ impl FencingToken {
     pub fn to_value(self) -> Value {
         Value::text(self.to_string())
     }
+
+    /// The token of a row's text.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (generation, version) = text.split_once('-')?;
+        let token = Self { generation: generation.parse().ok()?, version: version.parse().ok()? };
+        (token.to_string() == text).then_some(token)
+    }
 }
 
 impl fmt::Display for FencingToken {

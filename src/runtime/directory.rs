@@ -122,11 +122,12 @@ impl<A: Aggregate> Directory<A> {
     fn with_entry<R>(&self, key: &StreamKey, use_it: impl FnOnce(&mut Entry<A>) -> R) -> Result<R> {
         let now = self.env.time.elapsed();
         let mut shard = self.shard(key);
-        if let Some(entry) = shard.get_mut(key) {
-            if !entry.stopping && entry.addr.connected() {
-                entry.last_used = now;
-                return Ok(use_it(entry));
-            }
+        if let Some(entry) = shard.get_mut(key)
+            && !entry.stopping
+            && entry.addr.connected()
+        {
+            entry.last_used = now;
+            return Ok(use_it(entry));
         }
         self.check_backoff(key, now)?;
         let predecessor = shard.get_mut(key).and_then(|entry| entry.finished.take());
@@ -227,6 +228,18 @@ impl<A: Aggregate> Directory<A> {
             shard.remove(key);
             self.active.fetch_sub(1, Ordering::Relaxed);
             telemetry::active(A::KIND, -1.0);
+        }
+    }
+
+    /// An actor of the key panicked lately.
+    pub(super) fn has_panicked(&self, key: &StreamKey) -> bool {
+        lock(&self.panics).contains_key(key)
+    }
+
+    /// Passivates one key, whose stream was changed behind its actor's back.
+    pub(super) fn stop_key(&self, key: &StreamKey) {
+        if let Some(entry) = self.shard(key).get_mut(key).filter(|entry| !entry.stopping) {
+            stop(entry);
         }
     }
 

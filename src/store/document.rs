@@ -57,7 +57,11 @@ impl DocumentRef {
         Self { sender, ..self.clone() }
     }
 
-    async fn send(&self, command: DocumentCommand) -> Result<DocumentReply> {
+    pub(super) const fn store(&self) -> &super::Store {
+        &self.sender.store
+    }
+
+    pub(super) async fn send(&self, command: DocumentCommand) -> Result<DocumentReply> {
         self.sender.send::<Document>(&self.key, command).await
     }
 
@@ -121,13 +125,17 @@ impl DocumentRef {
         self.done(DocumentCommand::AbandonDocumentSweep).await
     }
 
-    /// Something of the connector store stands on the document: a trim, or a sweep candidate of any
-    /// owner's connector.
+    /// Something of the connector store stands on the document: a watch, a sweep candidate of any
+    /// owner's connector, a trim, or an unfinished operation.
     ///
     /// # Errors
     /// Retryable errors.
     pub async fn has_document_connector_work(&self) -> Result<bool> {
-        Ok(self.entity_trim().await?.is_some() || !self.candidate_holders().await?.is_empty())
+        match self.send(DocumentCommand::HasWork).await? {
+            DocumentReply::HasWork(true) => Ok(true),
+            DocumentReply::HasWork(false) => Ok(!self.candidate_holders().await?.is_empty()),
+            _ => Err(unexpected()),
+        }
     }
 
     /// Removes all rows of the document, in one atomic unit over the document and every owner's

@@ -77,25 +77,36 @@ impl Lease {
     /// more row under it.
     #[must_use]
     pub fn session(&self) -> Session {
-        Session { lease: self.clone() }
+        let (owner, connector) = (self.owner.clone(), self.connector.clone());
+        let scope = LeaseScope::Sync { owner: owner.clone(), connector: connector.clone() };
+        let fence = Fence { scope, token: self.token() };
+        Session::new(self.store.clone(), fence, owner, connector)
     }
 }
 
 /// See [`Lease::session`].
 #[derive(Clone, Debug)]
 pub struct Session {
-    lease: Lease,
+    store: Store,
+    fence: Fence,
+    owner: OwnerDid,
+    connector: ConnectorName,
 }
 
 impl Session {
+    pub(super) const fn new(
+        store: Store,
+        fence: Fence,
+        owner: OwnerDid,
+        connector: ConnectorName,
+    ) -> Self {
+        Self { store, fence, owner, connector }
+    }
+
     fn options(&self) -> CallOptions {
-        let scope = LeaseScope::Sync {
-            owner: self.lease.owner.clone(),
-            connector: self.lease.connector.clone(),
-        };
         CallOptions {
-            fence: Some(Fence { scope, token: self.lease.token() }),
-            owner: Some(self.lease.owner.clone()),
+            fence: Some(self.fence.clone()),
+            owner: Some(self.owner.clone()),
             ..CallOptions::default()
         }
     }
@@ -103,14 +114,14 @@ impl Session {
     /// A fenced handle on a document.
     #[must_use]
     pub fn document(&self, document: &DocumentId) -> DocumentRef {
-        DocumentRef::new(self.lease.store.sender(self.options()), document.clone())
+        DocumentRef::new(self.store.sender(self.options()), document.clone())
     }
 
-    /// A fenced handle on the leased connector.
+    /// A fenced handle on the connector of the lease.
     #[must_use]
     pub fn connector(&self) -> ConnectorRef {
-        let sender = self.lease.store.sender(self.options());
-        ConnectorRef::new(sender, self.lease.owner.clone(), self.lease.connector.clone())
+        let sender = self.store.sender(self.options());
+        ConnectorRef::new(sender, self.owner.clone(), self.connector.clone())
     }
 
     /// A fenced unit of work; see [`Store::unit_of_work`].
@@ -121,7 +132,7 @@ impl Session {
         &self,
         keys: impl IntoIterator<Item = StreamKey>,
     ) -> Result<UnitOfWork> {
-        UnitOfWork::begin(&self.lease.store, keys, &self.options()).await
+        UnitOfWork::begin(&self.store, keys, &self.options()).await
     }
 }
 

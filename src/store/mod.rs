@@ -9,9 +9,11 @@ mod document;
 mod feed;
 mod lease;
 mod maintenance;
+mod operation;
 mod rows;
 mod sweep;
 mod unit;
+mod watch;
 
 pub use builder::StoreBuilder;
 pub use connector::{ConnectorRef, ProgressVersion};
@@ -19,8 +21,12 @@ pub use document::DocumentRef;
 pub use feed::{Event, EventFilter, EventStream, FeedItem};
 pub use lease::{Lease, Session};
 pub use maintenance::{RetentionReport, StoreStats};
+pub use operation::{
+    Claim, ClaimedOperation, OperationFilter, OperationRequest, SendPermit, WatchExpectation,
+};
 pub use rows::{BegunSweep, SyncStateEntry};
 pub use unit::UnitOfWork;
+pub use watch::FetchedRead;
 
 use std::sync::Arc;
 
@@ -50,7 +56,6 @@ impl std::fmt::Debug for Store {
 
 impl Store {
     /// A builder with the defaults.
-    #[must_use]
     pub fn builder() -> StoreBuilder {
         StoreBuilder::default()
     }
@@ -154,13 +159,13 @@ impl Store {
 
     async fn rows(&self, query: &RowQuery) -> Result<Vec<Row>> {
         self.env().check_open()?;
-        self.storage().rows(query).await
+        self.env().answer_in_time(self.storage().rows(query)).await
     }
 
     /// The time by which things are due: on a shared storage the database's.
     async fn now(&self) -> Result<Timestamp> {
         if self.storage().is_shared() {
-            Ok(self.storage().confirm_heads(&[]).await?.now)
+            Ok(self.env().answer_in_time(self.storage().confirm_heads(&[])).await?.now)
         } else {
             Ok(self.env().time.now())
         }

@@ -1,11 +1,16 @@
 //! What list calls read from the read tables.
 
 use crate::base::{
-    ConnectorName, DocumentId, Error, Json, ModelId, OwnerDid, PartitionId, Provenance, Result,
-    Rfc3339, SourceId, StreamKey, Timestamp,
+    ConnectorName, Digest, DocumentId, Error, Holder, Json, ModelId, OperationId, OwnerDid,
+    PartitionId, Provenance, Result, Rfc3339, SourceId, StreamKey, Timestamp,
 };
 use crate::domain::connector::{CandidateState, SweepCandidate, SyncState, SyncStatus};
-use crate::domain::{Row, Value};
+use crate::domain::document::{
+    DeferReason, DeferredUntil, Operation, OperationKind, OperationPhase, OperationRecord,
+    ProjectionWatch, SendMark, Watch, WatchIdentity, WatchReason, WatchStatus,
+};
+use crate::domain::{FencingToken, Lease, Row, Value};
+use crate::records::Hlc;
 
 /// An owner's sync state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,4 +97,98 @@ pub(super) fn candidate(row: &Row) -> Result<SweepCandidate> {
         next_attempt_at: Timestamp::from_millis(int(row, 11)?),
         updated_at: Timestamp::from_millis(int(row, 12)?),
     })
+}
+
+fn time(row: &Row, column: usize) -> Result<Timestamp> {
+    int(row, column).map(Timestamp::from_millis)
+}
+
+fn optional_time(row: &Row, column: usize) -> Option<Timestamp> {
+    time(row, column).ok()
+}
+
+fn hlc(row: &Row, column: usize) -> Result<Hlc> {
+    Hlc::parse(text(row, column)?).ok_or_else(|| damaged(row, column))
+}
+
+fn digest(row: &Row, column: usize) -> Result<Digest> {
+    Digest::from_hex(text(row, column)?).ok_or_else(|| damaged(row, column))
+}
+
+pub(super) fn operation_record(row: &Row) -> Result<OperationRecord> {
+    let lease = match optional_text(row, 15) {
+        Some(holder) => Some(Lease {
+            holder: Holder::new(holder)?,
+            token: FencingToken::parse(text(row, 16)?).ok_or_else(|| damaged(row, 16))?,
+            expires_at: time(row, 17)?,
+        }),
+        None => None,
+    };
+    let deferral = match optional_text(row, 13) {
+        Some(reason) => Some(DeferredUntil {
+            reason: DeferReason::parse(reason).ok_or_else(|| damaged(row, 13))?,
+            not_before: time(row, 14)?,
+        }),
+        None => None,
+    };
+    let operation = Operation {
+        owner: OwnerDid::new(text(row, 2)?)?,
+        connector: ConnectorName::new(text(row, 3)?)?,
+        op: OperationKind::parse(text(row, 4)?).ok_or_else(|| damaged(row, 4))?,
+        version: hlc(row, 5)?,
+        request_digest: digest(row, 6)?,
+        visibility_delay_ms: int(row, 11)?,
+        sequence: int(row, 21)?,
+        phase: phase(row)?,
+        attempts: count(row, 8)?,
+        lease,
+        deferral,
+        created_at: time(row, 22)?,
+        updated_at: time(row, 23)?,
+    };
+    Ok(OperationRecord {
+        operation_id: OperationId::new(text(row, 0)?)?,
+        document_id: DocumentId::new(text(row, 1)?)?,
+        operation,
+    })
+}
+
+fn phase(row: &Row) -> Result<OperationPhase> {
+    let sent = match optional_time(row, 9) {
+        Some(started_at) => Some(SendMark { started_at, until: time(row, 10)? }),
+        None => None,
+    };
+    match text(row, 7)? {
+        "attempted" => Ok(OperationPhase::Attempted { sent }),
+        "reconcile_only" => {
+            let sent = sent.ok_or_else(|| damaged(row, 9))?;
+            Ok(OperationPhase::ReconcileOnly { sent, read_at: optional_time(row, 12) })
+        }
+        "committed" => Ok(OperationPhase::Committed {
+            source_id: SourceId::new(text(row, 18)?)?,
+            source_version: optional_text(row, 19).map(str::to_owned),
+        }),
+        "dead" => Ok(OperationPhase::Dead { error: text(row, 20)?.to_owned() }),
+        _ => Err(damaged(row, 7)),
+    }
+}
+
+pub(super) fn projection_watch(row: &Row) -> Result<ProjectionWatch> {
+    let identity = WatchIdentity {
+        owner: OwnerDid::new(text(row, 1)?)?,
+        connector: ConnectorName::new(text(row, 2)?)?,
+        source_id: SourceId::new(text(row, 3)?)?,
+    };
+    let watch = Watch {
+        identity,
+        reason: WatchReason::parse(text(row, 4)?).ok_or_else(|| damaged(row, 4))?,
+        expected_digest: optional_text(row, 5).map(|_| digest(row, 5)).transpose()?,
+        written_hlc: hlc(row, 6)?,
+        armed_at: time(row, 7)?,
+        deadline: time(row, 8)?,
+        status: WatchStatus::parse(text(row, 9)?).ok_or_else(|| damaged(row, 9))?,
+        mismatches: count(row, 10)?,
+        last_fetch_hlc: optional_text(row, 11).map(|_| hlc(row, 11)).transpose()?,
+    };
+    Ok(ProjectionWatch { document_id: DocumentId::new(text(row, 0)?)?, watch })
 }

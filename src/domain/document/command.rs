@@ -128,6 +128,8 @@ pub enum DocumentCommand {
         /// When the fetch began.
         fetch_hlc: Hlc,
     },
+    /// Does a watch, a trim or an unfinished operation stand on the document?
+    HasWork,
     /// Removes what a disconnected account has left on the document, and trims its history.
     ForgetDocumentConnection {
         /// Whose account.
@@ -298,4 +300,6 @@ pub enum DocumentReply {
     Verification(Verification),
     /// Who wins.
     ReadWinner(ReadWinner),
+    /// Something stands on the document, or not.
+    HasWork(bool),
 }

@@ -42,6 +42,7 @@ impl Aggregate for Document {
             DocumentCommand::RecordVerification { .. } => "record_verification",
             DocumentCommand::DisarmWatch => "disarm_watch",
             DocumentCommand::ReadWinner { .. } => "read_winner",
+            DocumentCommand::HasWork => "has_document_connector_work",
             DocumentCommand::ForgetDocumentConnection { .. } => "forget_document_connection",
         }
     }
@@ -54,6 +55,7 @@ impl Aggregate for Document {
                 | DocumentCommand::HasNewerOperation { .. }
                 | DocumentCommand::WatchByDocument
                 | DocumentCommand::ReadWinner { .. }
+                | DocumentCommand::HasWork
         )
     }
 
@@ -100,6 +102,12 @@ impl Aggregate for Document {
             DocumentCommand::ReadWinner { fetch_hlc } => {
                 let winner = self.read_winner(fetch_hlc);
                 Ok(Decision::unchanged(DocumentReply::ReadWinner(winner)))
+            }
+            DocumentCommand::HasWork => {
+                let works = self.watch.is_some()
+                    || self.trim.is_some()
+                    || self.unfinished_operation().is_some();
+                Ok(Decision::unchanged(DocumentReply::HasWork(works)))
             }
             _ => self.decide_operation(document, command, context),
         }

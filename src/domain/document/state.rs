@@ -78,6 +78,13 @@ impl OperationKind {
             Self::Delete => "delete",
         }
     }
+
+    /// The one of a word of the table.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let all = [Self::Create, Self::Update, Self::Delete];
+        all.into_iter().find(|one| one.as_str() == text)
+    }
 }
 
 /// Why an operation is given back.
@@ -106,6 +113,19 @@ impl DeferReason {
             Self::Conflict => "conflict",
             Self::Dependency => "dependency",
         }
+    }
+
+    /// The one of a word of the table.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let all = [
+            Self::RateLimited,
+            Self::Offline,
+            Self::AuthRequired,
+            Self::Conflict,
+            Self::Dependency,
+        ];
+        all.into_iter().find(|one| one.as_str() == text)
     }
 }
 
@@ -297,6 +317,13 @@ impl WatchReason {
             Self::Conflict => "conflict",
         }
     }
+
+    /// The one of a word of the table.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let all = [Self::Write, Self::Repair, Self::Conflict];
+        all.into_iter().find(|one| one.as_str() == text)
+    }
 }
 
 /// How far a watch is. One that is verified is gone.
@@ -319,6 +346,13 @@ impl WatchStatus {
             Self::Mismatched => "mismatched",
             Self::Expired => "expired",
         }
+    }
+
+    /// The one of a word of the table.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let all = [Self::Pending, Self::Mismatched, Self::Expired];
+        all.into_iter().find(|one| one.as_str() == text)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Connections to the file: their settings, and the gate on the engine's version.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteSynchronous};
 use sqlx::{ConnectOptions as _, Row as _};
@@ -16,6 +17,9 @@ const OLDEST_ENGINE: [u32; 3] = [3, 51, 3];
 /// makes large batches faster (each page is moved less often) and lone writers slower (the log
 /// grows instead of being written over).
 const CHECKPOINT_PAGES: u32 = 4_096;
+/// A log that a reader made longer than this is cut to it once the reader has gone: twice what it
+/// has between two checkpoints.
+pub(super) const MAX_KEPT_LOG_BYTES: u32 = 2 * CHECKPOINT_PAGES * 4_120;
 /// The writer's page cache, in KiB.
 const WRITER_CACHE_KIB: u32 = 65_536;
 /// A reader's page cache, in KiB.
@@ -41,12 +45,21 @@ impl Connector {
         &self.options
     }
 
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How long a statement waits for a lock. The library panics on a time that the engine's 32-bit
+    /// integer can't hold.
+    pub(super) fn busy_timeout(&self) -> Duration {
+        let longest = Duration::from_millis(i32::MAX.unsigned_abs().into());
+        self.options.busy_timeout.min(longest)
+    }
+
     fn base(&self) -> SqliteConnectOptions {
-        // sqlx panics on a time-out that SQLite's integer can't hold.
-        let longest = std::time::Duration::from_millis(i32::MAX.unsigned_abs().into());
         SqliteConnectOptions::new()
             .filename(&self.path)
-            .busy_timeout(self.options.busy_timeout.min(longest))
+            .busy_timeout(self.busy_timeout())
             .foreign_keys(true)
             .disable_statement_logging()
     }
@@ -63,6 +76,7 @@ impl Connector {
             .synchronous(synchronous)
             .pragma("secure_delete", "ON")
             .pragma("wal_autocheckpoint", CHECKPOINT_PAGES.to_string())
+            .pragma("journal_size_limit", MAX_KEPT_LOG_BYTES.to_string())
             .pragma("cache_size", format!("-{WRITER_CACHE_KIB}"))
             .statement_cache_capacity(WRITER_STATEMENTS)
             .thread_name(|id| format!("store-writer-{id}"));

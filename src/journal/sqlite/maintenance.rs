@@ -1,25 +1,28 @@
 //! What is done besides commands: retention, dropping of streams and outcomes, checkpoints.
 
+use std::collections::HashMap;
+use std::time::Duration;
+
 use metrics::gauge;
 use sqlx::sqlite::{SqliteArguments, SqliteConnection};
 use sqlx::{Arguments as _, AssertSqlSafe, Row as _};
 
+use super::connect::Connector;
 use super::fault::storage_error;
 use super::heads::KnownHead;
+use super::lock::beside;
 use super::readers::Readers;
 use super::statements::{MAX_STATEMENT_ROWS, write_list};
 use super::writer::Writer;
 use crate::base::{Result, StreamName, Timestamp};
 use crate::journal::{Expected, HistoryCut};
 
-/// How long a truncation waits for a reader before it gives way to the writer, in milliseconds.
-const TRUNCATE_WAIT_MS: u32 = 50;
+/// How long a truncation waits for a reader before it gives way to the next batch.
+const TRUNCATE_WAIT: Duration = Duration::from_millis(50);
 /// 1 while a reader keeps the write-ahead log, with content that was erased, from being truncated.
 const TRUNCATE_BLOCKED: &str = "connector_store_wal_truncate_blocked";
-/// Bytes of the write-ahead log at the last checkpoint.
+/// Bytes that the write-ahead log takes on the medium, to the KiB.
 const WAL_BYTES: &str = "connector_store_wal_bytes";
-/// SQLite's page with its frame's header in the log.
-const FRAME_BYTES: u32 = 4_096 + 24;
 
 /// Streams whose oldest events can go: they are old, and a snapshot stands behind them.
 const FIND_CUTS: &str = "\
@@ -69,12 +72,16 @@ impl Writer {
 
     /// Removes whole streams whose heads are the expected ones.
     pub(super) async fn drop_streams(&mut self, streams: &[(StreamName, Expected)]) -> Result<u64> {
+        let names: Vec<&StreamName> = streams.iter().map(|(name, _)| name).collect();
+        let stored = self.stored_heads(&names).await?;
+        let expected: HashMap<&StreamName, &Expected> =
+            streams.iter().map(|(name, expected)| (name, expected)).collect();
         let mut ids = Vec::new();
-        for (name, expected) in streams {
-            let Some(KnownHead { stream, head }) = self.head(name).await? else { continue };
-            if head.version == expected.version && head.command_id == expected.command_id {
+        for (name, KnownHead { stream, head }) in stored {
+            let found = Expected { version: head.version, command_id: head.command_id };
+            if expected.get(&name) == Some(&&found) {
                 ids.push(stream);
-                self.forget_head(name);
+                self.forget_head(&name);
             }
         }
         if ids.is_empty() {
@@ -121,31 +128,38 @@ impl Writer {
     /// Moves the log to the file; after an erasure the log is truncated too, or the erased bytes
     /// would stay in it.
     pub(super) async fn idle(&mut self) -> Result<()> {
-        let must_truncate = self.has_erased;
-        let connection = self.ready().await?;
-        if must_truncate {
-            let is_blocked = truncate_log(connection).await?;
+        if self.has_erased {
+            let is_blocked = self.truncate_log().await?;
             gauge!(TRUNCATE_BLOCKED).set(if is_blocked { 1.0 } else { 0.0 });
             self.has_erased = is_blocked;
-            return Ok(());
+        } else {
+            checkpoint(self.ready().await?, "PRAGMA wal_checkpoint(PASSIVE)").await?;
         }
-        checkpoint(connection, "PRAGMA wal_checkpoint(PASSIVE)").await.map(drop)
+        self.connector.measure_log();
+        Ok(())
+    }
+
+    /// Moves the log to the file and truncates it. `true`: a reader is in the way.
+    pub(super) async fn truncate_log(&mut self) -> Result<bool> {
+        let usual = self.connector.busy_timeout();
+        let connection = self.ready().await?;
+        set_timeout(connection, TRUNCATE_WAIT).await?;
+        let blocked = checkpoint(connection, "PRAGMA wal_checkpoint(TRUNCATE)").await;
+        set_timeout(connection, usual).await?;
+        blocked
     }
 }
 
-/// Moves the log to the file and truncates it. `true`: a reader is in the way.
-pub(super) async fn truncate_log(connection: &mut SqliteConnection) -> Result<bool> {
-    let failed = |error| storage_error(error, "setting the busy time-out");
-    let row = sqlx::query("PRAGMA busy_timeout").fetch_one(&mut *connection).await;
-    let usual: i64 = row.and_then(|row| row.try_get_unchecked(0)).map_err(failed)?;
-    set_timeout(connection, TRUNCATE_WAIT_MS.into()).await?;
-    let blocked = checkpoint(connection, "PRAGMA wal_checkpoint(TRUNCATE)").await;
-    set_timeout(connection, usual).await?;
-    blocked
+impl Connector {
+    /// Tells how much room the log takes.
+    pub(super) fn measure_log(&self) {
+        let log = std::fs::metadata(beside(self.path(), "-wal")).map_or(0, |log| log.len());
+        gauge!(WAL_BYTES).set(f64::from(u32::try_from(log / 1_024).unwrap_or(u32::MAX)) * 1_024.0);
+    }
 }
 
-async fn set_timeout(connection: &mut SqliteConnection, millis: i64) -> Result<()> {
-    let sql = format!("PRAGMA busy_timeout = {millis}");
+async fn set_timeout(connection: &mut SqliteConnection, timeout: Duration) -> Result<()> {
+    let sql = format!("PRAGMA busy_timeout = {}", timeout.as_millis());
     let set = sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await;
     set.map(drop).map_err(|error| storage_error(error, "setting the busy time-out"))
 }
@@ -153,11 +167,8 @@ async fn set_timeout(connection: &mut SqliteConnection, millis: i64) -> Result<(
 async fn checkpoint(connection: &mut SqliteConnection, pragma: &'static str) -> Result<bool> {
     let failed = |error| storage_error(error, "moving the write-ahead log to the file");
     let row = sqlx::query(pragma).fetch_one(connection).await.map_err(failed)?;
-    let is_blocked = row.try_get_unchecked::<i64, _>(0).map_err(failed)? != 0;
-    let pages = row.try_get_unchecked::<i64, _>(1).map_err(failed)?;
-    let pages = u32::try_from(pages).unwrap_or(0);
-    gauge!(WAL_BYTES).set(f64::from(pages) * f64::from(FRAME_BYTES));
-    Ok(is_blocked)
+    let is_blocked: i64 = row.try_get_unchecked(0).map_err(failed)?;
+    Ok(is_blocked != 0)
 }
 
 /// What a maintenance transaction removed from the journal.

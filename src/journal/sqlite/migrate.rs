@@ -98,3 +98,7 @@ async fn refuse_foreign(connection: &mut SqliteConnection) -> Result<()> {
     let name: String = row.try_get(0).map_err(failed)?;
     Err(Error::invalid("path", format!("expected a store of this program, found {name} alone")))
 }
+
+#[cfg(test)]
+#[path = "migrate_tests.rs"]
+mod tests;

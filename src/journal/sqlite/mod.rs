@@ -256,3 +256,6 @@ impl Storage for SqliteStorage {
 #[cfg(test)]
 #[path = "sqlite_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+mod fault_tests;

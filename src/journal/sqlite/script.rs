@@ -203,23 +203,23 @@ impl<'p> Script<'p> {
         connection: &mut SqliteConnection,
         texts: &mut Texts,
     ) -> Result<(), Failure> {
-        let steps = self.steps();
+        let mut steps = self.steps();
         let rows: usize = steps.iter().map(|(_, rows, _)| rows).sum();
-        let (begin, commit) = ((Shape::Begin, 1, &[][..]), (Shape::Commit, 1, &[][..]));
-        if rows <= MAX_JOINED_ROWS {
-            let mut all = Vec::with_capacity(steps.len() + 2);
-            all.push(begin);
-            all.extend(steps);
-            all.push(commit);
-            let sent = send(&all, connection, texts).await;
-            return sent.map_err(|error| Failure { error, at_commit: true });
+        steps.insert(0, (Shape::Begin, 1, &[]));
+        steps.push((Shape::Commit, 1, &[]));
+        let is_joined = rows <= MAX_JOINED_ROWS;
+        let last = steps.len() - 1;
+        let mut from = 0;
+        for at in 1..=last {
+            // The first statement goes over with the begin, the last one with the commit.
+            let is_end = at == last || (!is_joined && at + 1 < last);
+            if is_end {
+                let sent = send(&steps[from..=at], connection, texts).await;
+                sent.map_err(|error| Failure { error, at_commit: at == last })?;
+                from = at + 1;
+            }
         }
-        for step in std::iter::once(begin).chain(steps) {
-            let sent = send(&[step], connection, texts).await;
-            sent.map_err(|error| Failure { error, at_commit: false })?;
-        }
-        let sent = send(&[commit], connection, texts).await;
-        sent.map_err(|error| Failure { error, at_commit: true })
+        Ok(())
     }
 }
 

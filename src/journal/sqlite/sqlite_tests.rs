@@ -278,11 +278,11 @@ async fn a_failing_statement_leaves_no_transaction_open() {
             panic!("{failed:?}")
         };
         assert_eq!(fault, StorageFault::Damaged);
-        assert!(
-            !writer::is_in_transaction(store.writer.lock().await.ready().await.unwrap())
-                .await
-                .unwrap()
-        );
+        // Nobody is kept from writing, also before the store's next batch.
+        let mut tool = outsider(&path, false).await;
+        let sql = "PRAGMA busy_timeout = 0; BEGIN IMMEDIATE; ROLLBACK";
+        sqlx::raw_sql(sql).execute(&mut tool).await.unwrap();
+        tool.close().await.unwrap();
         assert!(store.load("document:x0").await.unwrap().head.is_none());
     }
     commit(&store, trim_append("a", 2, expected(1, 1), b"2")).await;
@@ -509,75 +509,30 @@ async fn a_reader_that_stays_holds_up_the_log_and_nothing_else() {
     assert!(!store.writer.lock().await.has_erased);
 }
 
+/// Without an erasure nothing truncates the log by a checkpoint of its own.
 #[tokio::test]
-async fn a_newer_database_is_refused_and_left_as_it_is() {
+async fn a_log_that_a_reader_made_long_is_cut_once_it_has_gone() {
     let (_directory, path) = place();
-    open(&path).await.close().await.unwrap();
-    let mut tool = outsider(&path, false).await;
-    let sql = "UPDATE connector_meta SET value = 99 WHERE key = 'schema_version'";
-    sqlx::query(sql).execute(&mut tool).await.unwrap();
-    tool.close().await.unwrap();
-    let before = std::fs::read(&path).unwrap();
-    let refused = SqliteStorage::open(SqliteOptions::new(&path, NOW)).await;
-    assert!(
-        matches!(refused, Err(Error::NewerDatabase { found: 99, supported: 1 })),
-        "{refused:?}"
-    );
-    assert_eq!(std::fs::read(&path).unwrap(), before);
-}
-
-#[tokio::test]
-async fn a_file_of_another_program_is_refused_and_left_as_it_is() {
-    let (_directory, path) = place();
-    let mut tool = SqliteConnectOptions::new()
-        .filename(&path)
-        .create_if_missing(true)
-        .connect()
-        .await
-        .unwrap();
-    sqlx::query("CREATE TABLE kubun_connector_entity_trim (x)").execute(&mut tool).await.unwrap();
-    tool.close().await.unwrap();
-    let before = std::fs::read(&path).unwrap();
-    let refused = SqliteStorage::open(SqliteOptions::new(&path, NOW)).await;
-    assert!(matches!(refused, Err(Error::InvalidInput { field: "path", .. })), "{refused:?}");
-    assert_eq!(std::fs::read(&path).unwrap(), before);
-}
-
-#[tokio::test]
-async fn the_way_down_leaves_nothing_of_a_step() {
-    let (_directory, path) = place();
-    open(&path).await.close().await.unwrap();
-    let mut tool = outsider(&path, false).await;
-    let down = include_str!("../../../migrations/sqlite/0001_initial.down.sql");
-    sqlx::raw_sql(down).execute(&mut tool).await.unwrap();
-    sqlx::query("UPDATE connector_meta SET value = 0 WHERE key = 'schema_version'")
-        .execute(&mut tool)
-        .await
-        .unwrap();
-    let sql = "SELECT count(*) FROM sqlite_schema \
-               WHERE name NOT LIKE 'sqlite_%' AND name != 'connector_meta'";
-    assert_eq!(number(&mut tool, sql).await, 0);
-    tool.close().await.unwrap();
-    commit(&open(&path).await, trim_append("a", 1, Expected::NONE, b"x")).await;
-}
-
-#[tokio::test]
-async fn a_step_that_fails_leaves_nothing_half_applied() {
-    let (_directory, path) = place();
-    open(&path).await.close().await.unwrap();
-    let mut tool = outsider(&path, false).await;
-    // The step meets a table of its last statement and fails there.
-    sqlx::raw_sql(
-        "DROP TABLE connector_stream; DROP TABLE connector_journal;
-         UPDATE connector_meta SET value = 0 WHERE key = 'schema_version'",
-    )
-    .execute(&mut tool)
-    .await
-    .unwrap();
-    let failed = SqliteStorage::open(SqliteOptions::new(&path, NOW)).await;
-    assert!(matches!(failed, Err(Error::Storage { .. })), "{failed:?}");
-    let sql = "SELECT count(*) FROM sqlite_schema WHERE name = 'connector_stream'";
-    assert_eq!(number(&mut tool, sql).await, 0);
-    let sql = "SELECT value FROM connector_meta WHERE key = 'schema_version'";
-    assert_eq!(number(&mut tool, sql).await, 0);
+    let store = open(&path).await;
+    store.idle().await.unwrap();
+    commit(&store, trim_append("a", 1, Expected::NONE, b"x")).await;
+    let mut tool = outsider(&path, true).await;
+    sqlx::query("BEGIN").execute(&mut tool).await.unwrap();
+    assert_eq!(number(&mut tool, "SELECT count(*) FROM connector_journal").await, 1);
+    let log = || std::fs::metadata(lock::beside(&path, "-wal")).unwrap().len();
+    let limit = u64::from(connect::MAX_KEPT_LOG_BYTES);
+    let mut last = expected(1, 1);
+    let mut command = 1;
+    while log() < limit + 2_000_000 {
+        command += 1;
+        commit(&store, trim_append("a", command, last, &[3; 1_000_000])).await;
+        last = expected(last.version + 1, command);
+    }
+    sqlx::query("ROLLBACK").execute(&mut tool).await.unwrap();
+    for _ in 0..2 {
+        command += 1;
+        commit(&store, trim_append("a", command, last, b"x")).await;
+        last = expected(last.version + 1, command);
+    }
+    assert!(log() <= limit, "{}", log());
 }

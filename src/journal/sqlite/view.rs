@@ -56,27 +56,37 @@ async fn load_heads(
         }
     }
     let missing: Vec<&StreamName> = missing.into_iter().collect();
-    for names in missing.chunks(MAX_STATEMENT_ROWS) {
+    for (name, stored) in stored_heads(connection, &missing).await? {
+        known.set_head(StreamName::clone(&name), stored);
+        view.heads.insert(StreamName::clone(&name), stored.head);
+        ids.insert(name, stored.stream);
+    }
+    Ok(())
+}
+
+/// The ids and heads of the streams that have one, from the file.
+pub(super) async fn stored_heads(
+    connection: &mut SqliteConnection,
+    names: &[&StreamName],
+) -> sqlx::Result<Vec<(StreamName, KnownHead)>> {
+    let mut found = Vec::new();
+    for names in names.chunks(MAX_STATEMENT_ROWS) {
         let mut sql = String::from(
             "SELECT stream, version, last_command_id, hash, name FROM connector_stream \
              WHERE name IN ",
         );
         write_list(&mut sql, names.len().next_power_of_two());
         let rows = select(connection, sql, names, |name, arguments| {
-            let name = StreamName::clone(name);
-            arguments.add(name).map_err(sqlx::Error::Encode)
+            arguments.add(StreamName::clone(name)).map_err(sqlx::Error::Encode)
         })
         .await?;
         for row in &rows {
-            let name: StreamName = text(row, 4).map_err(decode)?.into();
-            let id = int(row, 0).map_err(decode)?;
+            let stream = int(row, 0).map_err(decode)?;
             let head = head_of(row, 1).map_err(decode)?;
-            known.set_head(StreamName::clone(&name), KnownHead { stream: id, head });
-            view.heads.insert(StreamName::clone(&name), head);
-            ids.insert(name, id);
+            found.push((text(row, 4).map_err(decode)?.into(), KnownHead { stream, head }));
         }
     }
-    Ok(())
+    Ok(found)
 }
 
 async fn load_leases(

@@ -15,7 +15,7 @@ use uuid::Uuid;
 use super::connect::Connector;
 use super::fault::{Cause, storage_error};
 use super::heads::{Known, KnownHead};
-use super::read::{blob_uuid, head_of};
+use super::read::blob_uuid;
 use super::script::{Failure, Script};
 use super::statements::Texts;
 use super::view::{self, StreamIds};
@@ -24,6 +24,9 @@ use crate::domain::{Row, RowChange, Table};
 use crate::journal::batch::{LEASE_TOKEN_COLUMN, Plan, judge};
 use crate::journal::chain::snapshot_checksum;
 use crate::journal::{Append, AppendOutcome, BatchError, Expected, NewSnapshot};
+
+/// How often the log's size is looked at: seldom enough to cost nothing.
+const BATCHES_PER_MEASUREMENT: u64 = 256;
 
 /// What the writer needs to know of the file before it writes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,7 +38,7 @@ struct Counters {
 /// The writing side of a store.
 #[derive(Debug)]
 pub(super) struct Writer {
-    connector: Arc<Connector>,
+    pub(super) connector: Arc<Connector>,
     connection: Option<SqliteConnection>,
     counters: Counters,
     known: Known,
@@ -48,6 +51,7 @@ pub(super) struct Writer {
     taken_in_doubt: HashMap<Uuid, Vec<Row>>,
     /// Events were erased since the log was last truncated.
     pub(super) has_erased: bool,
+    batches: u64,
 }
 
 impl Writer {
@@ -69,6 +73,7 @@ impl Writer {
             taken_in_doubt: HashMap::new(),
             // The last run may have ended before it could.
             has_erased: true,
+            batches: 0,
         })
     }
 
@@ -136,6 +141,10 @@ impl Writer {
         self.is_unsettled = false;
         self.counters.last_stream = last_stream;
         self.remember(&judged.plan, &streams);
+        self.batches += 1;
+        if self.batches.is_multiple_of(BATCHES_PER_MEASUREMENT) {
+            self.connector.measure_log();
+        }
         Ok(judged.outcomes)
     }
 
@@ -179,17 +188,19 @@ impl Writer {
         match cause {
             Cause::Busy => BatchError::Passing(error),
             // A write that found no room has not written its commit record whole.
-            Cause::Full | Cause::ReadOnly | Cause::Damaged => BatchError::Failed(error),
+            Cause::Full | Cause::Damaged => BatchError::Failed(error),
+            Cause::ReadOnly => {
+                // A connection that was made while the file could not be written stays so.
+                self.disconnect().await;
+                BatchError::Failed(error)
+            }
             Cause::Io if failure.at_commit => {
-                self.is_doubtful = true;
-                self.taken_in_doubt = batch
-                    .iter()
-                    .zip(outcomes)
-                    .filter_map(|(append, outcome)| match outcome {
+                let taken =
+                    batch.iter().zip(outcomes).filter_map(|(append, outcome)| match outcome {
                         AppendOutcome::Committed { taken } => Some((append.command_id, taken)),
                         _ => None,
-                    })
-                    .collect();
+                    });
+                self.doubt(taken.collect());
                 BatchError::Unknown(error)
             }
             Cause::Io => {
@@ -197,6 +208,12 @@ impl Writer {
                 BatchError::Failed(error)
             }
         }
+    }
+
+    /// A commit may have happened; `taken` is what its appends took.
+    pub(super) fn doubt(&mut self, taken: HashMap<Uuid, Vec<Row>>) {
+        self.is_doubtful = true;
+        self.taken_in_doubt = taken;
     }
 
     /// Leaves the transaction, whether the engine has left it already or not.
@@ -229,10 +246,7 @@ impl Writer {
         if self.is_closed {
             return Ok(());
         }
-        let flushed = match self.ready().await {
-            Ok(connection) => super::maintenance::truncate_log(connection).await.map(drop),
-            Err(error) => Err(error),
-        };
+        let flushed = self.truncate_log().await.map(drop);
         self.is_closed = true;
         self.disconnect().await;
         flushed
@@ -267,19 +281,13 @@ impl Writer {
         Ok(is_there.then_some(AppendOutcome::Committed { taken }))
     }
 
-    /// The id and head of one stream.
-    pub(super) async fn head(&mut self, stream: &StreamName) -> Result<Option<KnownHead>> {
-        let connection = self.ready().await?;
-        let sql = "SELECT stream, version, last_command_id, hash FROM connector_stream \
-                   WHERE name = ?";
-        let row = sqlx::query(sql)
-            .bind(StreamName::clone(stream))
-            .fetch_optional(connection)
-            .await
-            .map_err(|error| storage_error(error, "reading a head"))?;
-        let Some(row) = row else { return Ok(None) };
-        let id = super::read::int(&row, 0)?;
-        Ok(Some(KnownHead { stream: id, head: head_of(&row, 1)? }))
+    /// The ids and heads of the streams that have one, from the file.
+    pub(super) async fn stored_heads(
+        &mut self,
+        names: &[&StreamName],
+    ) -> Result<Vec<(StreamName, KnownHead)>> {
+        let heads = view::stored_heads(self.ready().await?, names).await;
+        heads.map_err(|error| storage_error(error, "reading heads"))
     }
 
     /// Writes a snapshot if the stream's head is still the expected one.
@@ -290,9 +298,10 @@ impl Writer {
         snapshot: NewSnapshot,
     ) -> Result<()> {
         let name = StreamName::from(stream);
+        self.ready().await?;
         let known = match self.known.head(&name) {
             Some(known) => Some(known),
-            None => self.head(&name).await?,
+            None => self.stored_heads(&[&name]).await?.pop().map(|(_, known)| known),
         };
         let Some(KnownHead { stream: id, head }) = known else { return Ok(()) };
         if head.version != expected.version || head.command_id != expected.command_id {
@@ -378,7 +387,7 @@ impl Writer {
     }
 }
 
-pub(super) async fn is_in_transaction(connection: &mut SqliteConnection) -> sqlx::Result<bool> {
+async fn is_in_transaction(connection: &mut SqliteConnection) -> sqlx::Result<bool> {
     // Only outside of a transaction can one be begun; a deferred one takes no lock.
     if sqlx::query("BEGIN").execute(&mut *connection).await.is_err() {
         return Ok(true);
