@@ -207,12 +207,7 @@ async fn a_backlog_of_many_reads_is_given_whole_and_once() {
         let names: Vec<String> = (0..1_203).map(|at| format!("d{at:04}")).collect();
         let mut all: Vec<&str> = names.iter().map(String::as_str).collect();
         let connector = world.store.connector(&account.owner, &account.connector);
-        let key = world.enumerate(&account, &["kept"]).await;
-        connector.complete_receipt(&key, 1, None, "f").await.unwrap();
-        let known = all.iter().map(|name| (document(name), source(name))).collect();
-        let guard =
-            connector_store::MassDeleteGuard { allow_mass_delete: true, ..Default::default() };
-        connector.commit_receipt(&key, known, guard).await.unwrap();
+        world.candidates(&account, &all).await;
         let mut stream = world.store.due_work();
         let mut given = Vec::new();
         while let Some(due) = stream.next_ready().await.unwrap() {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use connector_store::{CandidateState, StuckReason, SyncStateInput, SyncStatus, Work};
 
-use super::world::{SECOND, account, document, on_every_storage, source, state};
+use super::world::{SECOND, account, document, on_every_storage, state};
 
 const GRACE: Duration = Duration::from_secs(60);
 
@@ -114,14 +114,9 @@ async fn dead_operations_are_listed_and_no_ill_health() {
 async fn lists_are_bounded_and_counts_are_not() {
     on_every_storage(async |world| {
         let account = account("o", "folder");
-        let connector = world.store.connector(&account.owner, &account.connector);
-        let key = world.enumerate(&account, &["kept"]).await;
-        connector.complete_receipt(&key, 1, None, "f").await.unwrap();
-        let known = (0..250).map(|at| format!("d{at}")).collect::<Vec<_>>();
-        let known = known.iter().map(|name| (document(name), source(name))).collect();
-        let guard =
-            connector_store::MassDeleteGuard { allow_mass_delete: true, ..Default::default() };
-        connector.commit_receipt(&key, known, guard).await.unwrap();
+        let names: Vec<String> = (0..250).map(|at| format!("d{at}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        world.candidates(&account, &names).await;
         world.clock.advance(GRACE);
         let overdue = world.store.health(GRACE).await.unwrap().overdue;
         assert_eq!((overdue.count, overdue.oldest.len()), (250, 100));

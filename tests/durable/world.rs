@@ -190,6 +190,7 @@ impl World {
         let connector = self.store.connector(&account.owner, &account.connector);
         connector.complete_receipt(&key, 1, None, "f").await.unwrap();
         let known = documents.iter().map(|name| (document(name), source(name))).collect();
-        connector.commit_receipt(&key, known, MassDeleteGuard::default()).await.unwrap();
+        let guard = MassDeleteGuard { allow_mass_delete: true, ..MassDeleteGuard::default() };
+        connector.commit_receipt(&key, known, guard).await.unwrap();
     }
 }
