@@ -52,9 +52,10 @@ struct Forgetter<'a> {
 
 impl Store {
     /// Disconnects an account: sync state, lease, receipts, candidates and pending authorizations of
-    /// the owner's connector go, and so do its trims, watches and finished operations on documents;
-    /// the history that tells of them is removed too. An authorization is the connector's when its
-    /// provider has the connector's name.
+    /// the owner's connector go, and so do its trims and watches on documents; the history that tells
+    /// of them is removed too. An authorization is the connector's when its provider has the
+    /// connector's name. Finished operations stay until their documents are swept: they keep a replay
+    /// from writing again once the account is back.
     ///
     /// It begins with a durable mark: from then on every session of the connector is
     /// [`Error::LeaseLost`], and its other commands, as well as claims and watches for it, are
@@ -174,10 +175,9 @@ impl Forgetter<'_> {
                 _ => Err(unfinished(&self.connector)),
             };
         }
-        for source in [Table::EntityTrim, Table::ProjectionWatch, Table::Operation] {
-            self.forget_rows(source).await?;
+        for table in [Table::EntityTrim, Table::ProjectionWatch, Table::PendingAuth] {
+            self.forget_rows(table).await?;
         }
-        self.forget_rows(Table::PendingAuth).await?;
         loop {
             let command = ConnectorCommand::ForgetPage { mark, limit: MAX_FORGET_PAGE_ROWS };
             match self.connector.send(command).await? {
@@ -208,7 +208,6 @@ impl Forgetter<'_> {
         let (columns, order) = match table {
             Table::EntityTrim => ([1, 2], vec![0]),
             Table::ProjectionWatch => ([1, 2], vec![3, 0]),
-            Table::Operation => ([2, 3], vec![7, 0]),
             _ => ([3, 2], vec![0]),
         };
         let filters = of_connection(&self.connector, columns);
@@ -220,8 +219,7 @@ impl Forgetter<'_> {
             query.after = Some(place.collect());
             let target = |row| match table {
                 Table::PendingAuth => Ok(Target::Auth(row_to_record(row)?.state.clone())),
-                Table::Operation => rows::document(row, 1).map(Target::Document),
-                _ => rows::document(row, 0).map(Target::Document),
+                _ => rows::document(row).map(Target::Document),
             };
             let targets: Vec<Target> = rows.iter().map(target).collect::<Result<_>>()?;
             if !self.forget(&targets).await? {

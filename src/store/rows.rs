@@ -87,8 +87,9 @@ pub(super) fn forgetting(row: &Row) -> Result<ForgettingConnection> {
     })
 }
 
-pub(super) fn document(row: &Row, column: usize) -> Result<DocumentId> {
-    DocumentId::new(text(row, column)?)
+/// The document of a row that begins with it.
+pub(super) fn document(row: &Row) -> Result<DocumentId> {
+    DocumentId::new(text(row, 0)?)
 }
 
 /// The key of a row that begins with owner and connector.
