@@ -11,7 +11,8 @@ use connector_store::{
     BeginReceipt, Claim, ClaimedOperation, Clock as _, ConnectorName, Digest, DocumentId, Hlc,
     Holder, Json, Lease, MassDeleteGuard, MemoryJournal, ModelId, OperationId, OperationKind,
     OperationRequest, OwnerDid, PartitionId, Provenance, ReceiptKey, ReceiptKind, Rfc3339,
-    SourceId, Store, SyncStateInput, SyncStatus, Timestamp, WatchExpectation, WatchReason,
+    SourceId, Store, SyncStateInput, SyncStatus, Synchronous, Timestamp, WatchExpectation,
+    WatchReason,
 };
 
 pub const SECOND: Duration = Duration::from_secs(1);
@@ -35,7 +36,9 @@ impl World {
             Place::Memory(journal) => Arc::new(journal.open().unwrap()),
             Place::Sqlite(directory) => {
                 let path: PathBuf = directory.path().join("store.db");
+                // Nothing here cuts the power.
                 let options = SqliteOptions::new(path, clock.wall());
+                let options = options.synchronous(Synchronous::Normal);
                 Arc::new(SqliteStorage::open(options).await.unwrap())
             }
         };
