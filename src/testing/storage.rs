@@ -12,10 +12,10 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::base::{Error, Result, StorageFault, StreamName, Timestamp};
-use crate::domain::{Row, RowChange, RowKey};
+use crate::domain::{DueRow, DueSource, Row, RowChange, RowKey};
 use crate::journal::{
-    Append, AppendOutcome, BatchError, BoxFuture, CommandRecord, Expected, Heads, HistoryCut,
-    JournalRecord, Loaded, NewSnapshot, RowQuery, Storage, StreamPage,
+    Append, AppendOutcome, BatchError, BoxFuture, CommandRecord, DueCandidates, DuePage, Expected,
+    Heads, HistoryCut, JournalRecord, Loaded, NewSnapshot, RowQuery, Storage, StreamPage,
 };
 
 /// What happens to one call of [`Storage::append`].
@@ -423,6 +423,26 @@ impl Storage for FaultyStorage {
 
     fn row<'a>(&'a self, key: &'a RowKey) -> BoxFuture<'a, Result<Option<Row>>> {
         hand_on!(self.row(key))
+    }
+
+    fn due<'a>(&'a self, page: &'a DuePage) -> BoxFuture<'a, Result<Vec<DueRow>>> {
+        hand_on!(self.due(page))
+    }
+
+    fn count_due<'a>(
+        &'a self,
+        sources: &'a [DueSource],
+        until: Timestamp,
+    ) -> BoxFuture<'a, Result<u64>> {
+        hand_on!(self.count_due(sources, until))
+    }
+
+    fn next_due(&self, after: Option<Timestamp>) -> BoxFuture<'_, Result<Option<Timestamp>>> {
+        hand_on!(self.next_due(after))
+    }
+
+    fn due_candidates<'a>(&'a self, page: &'a DueCandidates) -> BoxFuture<'a, Result<Vec<Row>>> {
+        hand_on!(self.due_candidates(page))
     }
 
     fn events<'a>(&'a self, after: i64, limit: u32) -> BoxFuture<'a, Result<Vec<JournalRecord>>> {

@@ -5,6 +5,7 @@
 
 mod appends;
 mod build;
+mod due;
 mod history;
 mod numbers;
 mod rows;
@@ -27,7 +28,8 @@ pub struct Rule {
 
 /// All rules.
 pub fn rules() -> impl Iterator<Item = Rule> {
-    let families = [appends::RULES, numbers::RULES, rows::RULES, history::RULES, trims::RULES];
+    let families =
+        [appends::RULES, numbers::RULES, rows::RULES, due::RULES, history::RULES, trims::RULES];
     families.into_iter().flatten().copied()
 }
 
