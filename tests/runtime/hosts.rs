@@ -176,9 +176,10 @@ fn rival_append(head: Expected, value: i64) -> Append {
         rows: Vec::new(),
         snapshot: None,
         erase: false,
+        trim: false,
     };
     let command_id = Uuid::new_v4();
-    Append { command_id, record: None, parts: vec![part], fences: Vec::new() }
+    Append { command_id, record: None, parts: vec![part], fences: Vec::new(), absent: Vec::new() }
 }
 
 fn rivals(faults: Arc<FaultyStorage>, left: i64) {
