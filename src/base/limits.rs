@@ -9,6 +9,8 @@ pub const MAX_OWNER_BYTES: usize = 255;
 pub const MAX_CONNECTOR_BYTES: usize = 128;
 /// Longest partition, provenance, document, model and holder name.
 pub const MAX_NAME_BYTES: usize = 512;
+/// Longest version of a source entity, such as an ETag: opaque as a source id, and as long.
+pub const MAX_SOURCE_VERSION_BYTES: usize = 1_024;
 /// Longest source id.
 pub const MAX_SOURCE_ID_BYTES: usize = 1_024;
 /// Largest JSON value by default; the builder can set another.
@@ -32,6 +34,8 @@ pub const MAX_RECEIPT_PAGES: u32 = 100_000;
 pub const MAX_RECEIPT_TEXT_BYTES: usize = 8_192;
 /// Most candidates in one event: keeps an event far below the codec's size limit.
 pub const MAX_CANDIDATES_PER_EVENT: usize = 1_000;
+/// Most rows that one command of a forgetting removes, for the same reason.
+pub const MAX_FORGET_PAGE_ROWS: u32 = 1_000;
 /// Shortest lease: below it a lease is lost before its holder can use it.
 pub const MIN_LEASE_MS: i64 = 1;
 /// Longest lease: a forgotten one must end within a day.

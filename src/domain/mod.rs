@@ -7,11 +7,16 @@
 pub mod auth;
 pub mod connector;
 pub mod document;
+mod due;
 #[cfg(test)]
 pub(crate) mod given;
 mod lease;
 mod tables;
 
+pub use due::{
+    DueFilter, DueRow, DueSource, DueSpec, MAX_DUE_NAMES, OPERATION_DOCUMENT_COLUMN,
+    OPERATION_DUE_COLUMN,
+};
 pub use lease::{Fence, FencingToken, Lease, LeaseScope};
 pub use tables::{
     Column, ColumnType, ContentRef, Row, RowChange, RowKey, Table, TableSpec, Value,
@@ -50,7 +55,7 @@ pub struct Decision<A: Aggregate> {
     pub reply: A::Reply,
     /// Row-only content: the row's key, the column's place, the value.
     pub content: Vec<(RowKey, usize, Value)>,
-    /// Row changes that no event can name, because the row's key is a secret.
+    /// Row changes that no event can name: the row's key is a secret, or a swept event names nothing.
     pub rows: Vec<RowChange>,
     /// The stream's earlier events and snapshots are deleted in the same transaction.
     pub erase: bool,

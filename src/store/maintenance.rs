@@ -106,6 +106,7 @@ impl Store {
         }
         report.authorizations = self.drop_finished_auths(storage, before(age)).await?;
         report.commands = storage.drop_commands(before(COMMAND_MEMORY)).await?;
+        self.env().clean_storage();
         Ok(report)
     }
 
@@ -128,6 +129,11 @@ impl Store {
                 }
             }
             dropped += storage.drop_streams(&finished).await?;
+            // An actor in memory still knows what its stream held.
+            let names = finished.iter().map(|(name, _)| name);
+            for key in names.filter_map(|name| StreamKey::from_stream_name(name)) {
+                self.directories().passivate_auth(&key);
+            }
         }
     }
 }

@@ -6,7 +6,10 @@ mod auth;
 mod builder;
 mod connector;
 mod document;
+mod due;
 mod feed;
+mod forget;
+mod health;
 mod lease;
 mod maintenance;
 mod operation;
@@ -18,7 +21,10 @@ mod watch;
 pub use builder::StoreBuilder;
 pub use connector::{ConnectorRef, ProgressVersion};
 pub use document::DocumentRef;
+pub use due::{DueStream, DueWork, Work};
 pub use feed::{Event, EventFilter, EventStream, FeedItem};
+pub use forget::ForgettingConnection;
+pub use health::{Evidence, Health, StuckReason, StuckWork};
 pub use lease::{Lease, Session};
 pub use maintenance::{RetentionReport, StoreStats};
 pub use operation::{
@@ -159,13 +165,13 @@ impl Store {
 
     async fn rows(&self, query: &RowQuery) -> Result<Vec<Row>> {
         self.env().check_open()?;
-        self.storage().rows(query).await
+        self.env().answer_in_time(self.storage().rows(query)).await
     }
 
     /// The time by which things are due: on a shared storage the database's.
     async fn now(&self) -> Result<Timestamp> {
         if self.storage().is_shared() {
-            Ok(self.storage().confirm_heads(&[]).await?.now)
+            Ok(self.env().answer_in_time(self.storage().confirm_heads(&[])).await?.now)
         } else {
             Ok(self.env().time.now())
         }
