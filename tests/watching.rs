@@ -147,6 +147,7 @@ async fn scenario() {
     connector.acquire_lease(&Holder::new("b").unwrap(), ttl).await.unwrap_err();
     lease.release().await.unwrap();
     connector.due_candidates(10).await.unwrap();
+    store.health(Duration::from_secs(60)).await.unwrap();
     for store in [&store, &rival] {
         store.passivate_all();
         until(|| store.stats().active_keys == 0).await;
@@ -281,12 +282,27 @@ fn due_candidates_and_commands_in_flight_are_shown() {
 }
 
 #[test]
+fn unfinished_operations_are_shown_by_state() {
+    for state in ["attempted", "reconcile_only"] {
+        let label = format!("state={state}");
+        assert!(level(telemetry::UNFINISHED_OPERATIONS, &label).abs() < f64::EPSILON);
+    }
+}
+
+#[test]
 fn every_command_has_a_span_with_its_outcome() {
     let log = &seen().log;
-    for part in ["command{kind=\"document\"", "command=\"set_entity_trim\"", "outcome=\"done\""] {
+    for part in [
+        "command{stream=document a",
+        "stream=pending authorization",
+        "command=\"set_entity_trim\"",
+        "outcome=\"done\"",
+        "queue_wait_us=",
+        "decide_us=",
+        "commit_us=",
+    ] {
         assert!(log.contains(part), "{part}");
     }
-    assert!(log.contains("queue_wait_us="));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::clock::within;
 use super::request::{Intent, Reply, Request};
 use super::ticket::known_answer;
-use super::{Directories, Routed, telemetry};
+use super::{Directories, Routed};
 use crate::base::{Digest, Error, OwnerDid, Result, StreamKey};
 use crate::domain::Fence;
 use crate::journal::encode_value;
@@ -88,9 +88,11 @@ impl Directories {
         env.check_open()?;
         let span = tracing::debug_span!(
             "command",
-            kind = telemetry::kind_name(A::KIND),
+            stream = %key,
             command = name,
             queue_wait_us = tracing::field::Empty,
+            decide_us = tracing::field::Empty,
+            commit_us = tracing::field::Empty,
             outcome = tracing::field::Empty,
         );
         let (digest, id_under_way) = under_way.unzip();

@@ -316,8 +316,8 @@ impl<A: Aggregate> KeyActor<A> {
 
     fn decide(&mut self, request: Request<A>, now: Timestamp, scope: &mut ActorScope<Self>) {
         let Some(held) = self.held.as_mut() else { return };
-        let waited = self.env.time.elapsed().saturating_sub(request.sent_at);
-        telemetry::waited(&request.span, waited);
+        let begun = self.env.time.elapsed();
+        telemetry::waited(&request.span, begun.saturating_sub(request.sent_at));
         let made;
         let command = match &request.intent {
             Intent::Plain(command) => command,
@@ -350,6 +350,10 @@ impl<A: Aggregate> KeyActor<A> {
             let result = held.run(&self.key, command, &context, request.command_id, &mut pending);
             (result, pending)
         }));
+        if !request.span.is_disabled() {
+            let took = self.env.time.elapsed().saturating_sub(begun);
+            telemetry::spent(&request.span, "decide_us", took);
+        }
         match run {
             Ok((Ok(reply), pending)) => {
                 let changes = !pending.events.is_empty() || !pending.rows.is_empty();

@@ -56,8 +56,8 @@ pub(super) enum Failure {
 
 /// Somebody waits for the end of an append, or for the durability of those before it.
 pub(super) trait Ticket: Send {
-    /// Everything it waits for is durable.
-    fn committed(self: Box<Self>, taken: Vec<Row>);
+    /// Everything it waits for is durable, after a commit of this time.
+    fn committed(self: Box<Self>, taken: Vec<Row>, took: Duration);
     /// It is not, for this reason.
     fn failed(self: Box<Self>, failure: Failure);
 }
@@ -198,7 +198,7 @@ impl Repository {
     fn commit_next(&mut self, context: &mut Context<Self>) {
         let (batch, slots) = self.gather();
         if batch.is_empty() {
-            self.settle(slots, Vec::new());
+            self.settle(slots, Vec::new(), Duration::ZERO);
             return;
         }
         self.busy = true;
@@ -212,10 +212,11 @@ impl Repository {
         let under_way = UnderWay(slots);
         context.spawn(commit.into_actor(self).map(move |outcomes, actor, context| {
             actor.busy = false;
-            telemetry::committed(appends, actor.time.elapsed().saturating_sub(begun));
+            let took = actor.time.elapsed().saturating_sub(begun);
+            telemetry::committed(appends, took);
             actor.counters.batches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             let unknown = || (0..appends).map(|_| Err(Failure::Unknown)).collect();
-            actor.settle(under_way.end(), outcomes.unwrap_or_else(|_| unknown()));
+            actor.settle(under_way.end(), outcomes.unwrap_or_else(|_| unknown()), took);
             if erases {
                 actor.plan_idle(context);
             }
@@ -254,7 +255,7 @@ impl Repository {
     }
 
     /// Publishes what is durable, then answers, in the order in which the work came.
-    fn settle(&self, slots: Vec<Slot>, outcomes: Outcomes) {
+    fn settle(&self, slots: Vec<Slot>, outcomes: Outcomes, took: Duration) {
         use std::sync::atomic::Ordering::Relaxed;
         let mut outcomes = outcomes.into_iter();
         for slot in slots {
@@ -266,14 +267,14 @@ impl Repository {
                         }
                         self.counters.events.fetch_add(events, Relaxed);
                         self.counters.appends.fetch_add(1, Relaxed);
-                        ticket.committed(taken);
+                        ticket.committed(taken, took);
                     }
                     outcome => fail(&reaches, ticket, failure(outcome)),
                 },
                 Slot::Barrier { activation, ticket } if activation.has_failed() => {
                     ticket.failed(Failure::Stale);
                 }
-                Slot::Barrier { ticket, .. } => ticket.committed(Vec::new()),
+                Slot::Barrier { ticket, .. } => ticket.committed(Vec::new(), took),
                 Slot::Flush(done) => {
                     let _ = done.send(());
                 }

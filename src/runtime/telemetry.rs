@@ -7,7 +7,7 @@ use metrics::{counter, gauge, histogram};
 
 use crate::base::{Error, ErrorClass, StreamKind};
 
-/// Commands by kind and outcome (`done`, `refused`, `retryable`, `unknown`).
+/// Commands by name and outcome (`done`, `refused`, `retryable`, `unknown`).
 pub const COMMANDS: &str = "connector_commands_total";
 /// Refusals by command and code.
 pub const REFUSALS: &str = "connector_refusals_total";
@@ -31,6 +31,8 @@ pub const CONFLICTS: &str = "connector_conflicts_total";
 pub const LEASES: &str = "connector_leases_total";
 /// Sweep candidates that the last call for due ones gave.
 pub const DUE_CANDIDATES: &str = "connector_due_candidates";
+/// Unfinished operations by state, as the last look at the store's health found them.
+pub const UNFINISHED_OPERATIONS: &str = "connector_unfinished_operations";
 /// Actors that panicked, by kind.
 pub const PANICS: &str = "connector_actor_panics_total";
 /// Commands in flight.
@@ -67,8 +69,13 @@ pub(super) fn answered<T>(command: &'static str, result: &Result<T, Error>, span
     }
 }
 
+/// Tells a span how long the decision took, and later how long the answer waited for the disk.
+pub(super) fn spent(span: &tracing::Span, field: &'static str, time: Duration) {
+    span.record(field, u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+}
+
 pub(super) fn waited(span: &tracing::Span, wait: Duration) {
-    span.record("queue_wait_us", u64::try_from(wait.as_micros()).unwrap_or(u64::MAX));
+    spent(span, "queue_wait_us", wait);
     histogram!(MAILBOX_WAIT).record(wait.as_secs_f64());
 }
 
@@ -83,6 +90,12 @@ pub(super) fn count(name: &'static str, kind: StreamKind) {
 
 pub(super) fn active(kind: StreamKind, change: f64) {
     gauge!(ACTIVE_KEYS, "kind" => kind_name(kind)).increment(change);
+}
+
+/// Sets the gauge of unfinished operations of one state.
+pub(crate) fn unfinished_operations(state: &'static str, count: u64) {
+    let count = f64::from(u32::try_from(count).unwrap_or(u32::MAX));
+    gauge!(UNFINISHED_OPERATIONS, "state" => state).set(count);
 }
 
 /// Sets a gauge to a count.

@@ -3,6 +3,7 @@
 //! A request whose append lost goes back to its actor, to be decided again. It knows no batch.
 
 use std::sync::PoisonError;
+use std::time::Duration;
 
 use actix::Addr;
 use uuid::Uuid;
@@ -70,7 +71,8 @@ pub(super) struct KeyTicket<A: Aggregate> {
 }
 
 impl<A: Aggregate> Ticket for KeyTicket<A> {
-    fn committed(self: Box<Self>, taken: Vec<Row>) {
+    fn committed(self: Box<Self>, taken: Vec<Row>, took: Duration) {
+        telemetry::spent(&self.request.span, "commit_us", took);
         let result = self.result.map(|reply| A::with_taken(reply, taken));
         answer::<A>(self.request, result);
     }

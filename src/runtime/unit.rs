@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 use uuid::Uuid;
@@ -255,7 +256,7 @@ struct UnitTicket {
 }
 
 impl Ticket for UnitTicket {
-    fn committed(self: Box<Self>, _: Vec<Row>) {
+    fn committed(self: Box<Self>, _: Vec<Row>, _: Duration) {
         self.reply.send(Ok(()));
     }
 

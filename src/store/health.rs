@@ -9,6 +9,7 @@ use super::due::{DueWork, Work, work};
 use crate::base::{Result, Timestamp};
 use crate::domain::{DueRow, DueSource};
 use crate::journal::DuePage;
+use crate::runtime::telemetry;
 
 /// Most items of one list: enough to see what is wrong, whatever the backlog.
 const MAX_LISTED: u32 = 100;
@@ -94,7 +95,20 @@ impl Store {
         stuck.oldest.sort();
         stuck.oldest.truncate(usize::try_from(MAX_LISTED).unwrap_or(usize::MAX));
         let dead_operations = self.evidence(&[DueSource::DeadOperation], at, stuck_work).await?;
+        self.count_unfinished_operations().await?;
         Ok(Health { at, overdue, stuck, dead_operations })
+    }
+
+    async fn count_unfinished_operations(&self) -> Result<()> {
+        let ever = Timestamp::from_millis(i64::MAX);
+        let count = async |sources| {
+            self.env().answer_in_time(self.storage().count_due(sources, ever)).await
+        };
+        let unfinished = count(&[DueSource::Operation]).await?;
+        let reconcile_only = count(&[DueSource::UnknownOutcome]).await?;
+        telemetry::unfinished_operations("reconcile_only", reconcile_only);
+        telemetry::unfinished_operations("attempted", unfinished.saturating_sub(reconcile_only));
+        Ok(())
     }
 
     async fn evidence<T>(
