@@ -1,11 +1,13 @@
 //! Live sessions and other calls while a connection is forgotten.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use connector_store::domain::Table;
-use connector_store::journal::{Append, MemoryJournal, Storage};
-use connector_store::testing::{Fault, FaultyStorage, Gate, Stage};
-use connector_store::{Claim, ConnectorName, Error, OwnerDid, Store, WatchIdentity};
+use connector_store::domain::{ColumnType, Row, RowChange, Table, Value};
+use connector_store::journal::{Append, MemoryJournal, Part, Storage};
+use connector_store::testing::{Fault, FaultyStorage, Gate};
+use connector_store::{
+    Claim, ConnectorName, Error, OwnerDid, Store, StreamKey, StreamKind, WatchIdentity,
+};
 
 use super::world::{
     Account, SECOND, account, document, expectation, holder, json, request, source, state,
@@ -86,14 +88,20 @@ async fn mark_only(
     assert_eq!((&standing[0].owner, &standing[0].connector), (owner, connector));
 }
 
-fn marks(append: &Append) -> bool {
-    append.parts.iter().flat_map(|part| &part.rows).any(|change| match change {
-        connector_store::domain::RowChange::Put(row) => row.table == Table::Forgetting,
-        _ => false,
-    })
+/// The row of an unfinished operation, as another host's claim leaves it.
+fn unfinished_row(account: &Account) -> Row {
+    let columns = Table::Operation.spec().columns.iter();
+    let values = columns.map(|column| match (column.name, column.kind) {
+        ("owner_did", _) => Value::text(account.owner.as_str()),
+        ("connector_name", _) => Value::text(account.connector.as_str()),
+        ("state", _) => Value::text("attempted"),
+        (_, ColumnType::Text) => Value::text("x"),
+        (_, ColumnType::Int) => Value::Int(1),
+    });
+    Row::new(Table::Operation, values.collect())
 }
 
-/// A claim that commits between the look-up and the mark is found behind the mark.
+/// A claim of another host that commits between the look-up and the mark is found behind the mark.
 #[tokio::test]
 async fn a_claim_right_before_the_mark_makes_the_call_give_up() {
     let (store, faulty) = open().await;
@@ -102,43 +110,32 @@ async fn a_claim_right_before_the_mark_makes_the_call_give_up() {
     let handle = store.connector(owner, connector);
     handle.set_sync_state(state("[1]")).await.unwrap();
     let lease = handle.acquire_lease(&holder(), 100 * SECOND).await.unwrap();
-    // The mark waits at the writer until the claim waits behind it; the claim goes first, because
-    // the mark's commit is lost and it is sent anew.
-    let seen = Arc::new(Mutex::new(0));
-    let counted = Arc::clone(&seen);
-    faulty.observe(move |stage, batch| {
-        if stage == Stage::AfterCommit && batch.iter().any(marks) {
-            *counted.lock().unwrap() += 1;
-        }
+    let stream = StreamKey::Connector(owner.clone(), connector.clone()).stream_name();
+    let (named, row) = (stream.clone(), unfinished_row(&account));
+    let finished = RowChange::Delete(row.key());
+    faulty.rival(stream, move |head| Append {
+        command_id: uuid::Uuid::from_u128(1),
+        record: None,
+        parts: vec![Part {
+            stream: named,
+            kind: StreamKind::Connector,
+            expected: head,
+            events: Vec::new(),
+            rows: vec![RowChange::Put(row)],
+            snapshot: None,
+            erase: false,
+            trim: false,
+        }],
+        fences: Vec::new(),
+        absent: Vec::new(),
     });
-    let gate = Gate::new();
-    let claim = {
-        let (store, request) = (store.clone(), request(&account, "op"));
-        faulty.next_append(Fault::StallBefore(gate.clone()));
-        tokio::spawn(async move {
-            let document = store.document(&document("d"));
-            document.claim_operation(&request, &holder(), 10 * SECOND).await
-        })
-    };
-    gate.reached().await;
-    // The claim is on its way to the disk, so the first look-up does not see it, and the mark is
-    // written after it.
-    let (forgetter, of, name) = (store.clone(), owner.clone(), connector.clone());
-    let call = tokio::spawn(async move { forgetter.forget_connection(&of, &name).await });
-    for _ in 0..1_000 {
-        tokio::task::yield_now().await;
-    }
-    gate.open();
-    let claimed = claim.await.unwrap().unwrap();
-    let refused = call.await.unwrap().unwrap_err();
+    let refused = store.forget_connection(owner, connector).await.unwrap_err();
+    assert_eq!(faulty.faults_done(), 1, "the claim came right before the mark");
     assert!(matches!(refused, Error::ForgetUnfinishedOperation { .. }), "{refused}");
     assert!(store.forgetting(None, 10).await.unwrap().is_empty(), "no mark is left");
     assert!(handle.sync_state().await.unwrap().is_some());
-    // If the mark was set, the lease is gone; nothing else is.
-    let renewed = lease.renew(SECOND).await;
-    assert_eq!(is_lost(renewed), *seen.lock().unwrap() > 0);
-    let Claim::Attempt(claimed) = claimed else { panic!("{claimed:?}") };
-    claimed.finalize_dead("given up").await.unwrap();
+    assert!(is_lost(lease.renew(SECOND).await), "the mark has ended the sessions");
+    faulty.replace_rows(&[finished]).await.unwrap();
     store.forget_connection(owner, connector).await.unwrap();
     assert!(faulty.rows(&all_marks()).await.unwrap().is_empty());
 }
