@@ -54,7 +54,7 @@ pub use domain::document::{
 pub use domain::{FencingToken, LeaseScope};
 #[cfg(feature = "sqlite")]
 pub use journal::Synchronous;
-pub use journal::{MemoryJournal, RebuildReport, VerifyReport};
+pub use journal::{Damage, MemoryJournal, RebuildReport, VerifyReport};
 pub use records::{Hlc, HlcClock};
 pub use runtime::{Clock, IdSource, Jitter, telemetry};
 pub use store::{

@@ -4,12 +4,13 @@
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use uuid::Uuid;
 
 use super::clock::within;
-use super::key_actor::known_answer;
 use super::request::{Intent, Reply, Request};
+use super::ticket::known_answer;
 use super::{Directories, Routed, telemetry};
 use crate::base::{Digest, Error, OwnerDid, Result, StreamKey};
 use crate::domain::Fence;
@@ -75,7 +76,7 @@ impl Directories {
             (Intent::Plain(command), Some(id)) => {
                 let digest = Digest::of(&encode_value(&(key, A::command_name(command), command))?);
                 let under_way = self.ids_under_way.enter(id)?;
-                if let Some(record) = env.storage.command(id).await? {
+                if let Some(record) = env.answer_in_time(env.storage.command(id)).await? {
                     return known_answer::<A>(&record, Some(digest), id);
                 }
                 Some((digest, under_way))
@@ -83,7 +84,7 @@ impl Directories {
             _ => None,
         };
         let name = intent.name();
-        let room = self.room::<A>(key, &options).await?;
+        let room = self.room::<A>(key, &options, self.time_left(sent_at)).await?;
         env.check_open()?;
         let span = tracing::debug_span!(
             "command",
@@ -103,12 +104,11 @@ impl Directories {
             sent_at,
             span,
             room,
-            _id_under_way: id_under_way,
+            id_under_way,
         };
         env.counters.commands.fetch_add(1, Ordering::Relaxed);
         A::directory(self).send(key, request)?;
-        let left = env.bounds.command_timeout.saturating_sub(env.time.elapsed() - sent_at);
-        match within(&env.time, left, answered).await {
+        match within(&env.time, self.time_left(sent_at), answered).await {
             Some(Ok(result)) => result,
             Some(Err(_)) => Err(Error::ActorStopped),
             None if is_read => Err(Error::TimedOut),
@@ -116,10 +116,17 @@ impl Directories {
         }
     }
 
+    /// What is left of the time of a call.
+    fn time_left(&self, sent_at: Duration) -> Duration {
+        let took = self.env.time.elapsed().saturating_sub(sent_at);
+        self.env.bounds.command_timeout.saturating_sub(took)
+    }
+
     async fn room<A: Routed>(
         &self,
         key: &StreamKey,
         options: &CallOptions,
+        limit: Duration,
     ) -> Result<super::request::Room> {
         let env = &self.env;
         let directory = A::directory(self);
@@ -136,6 +143,6 @@ impl Directories {
             let mailbox = directory.wait_for_room(key).await?;
             Ok((mailbox, env.limiter.acquire(owner, 1).await))
         };
-        within(&env.time, env.bounds.command_timeout, wait).await.ok_or(Error::TimedOut)?
+        within(&env.time, limit, wait).await.ok_or(Error::TimedOut)?
     }
 }

@@ -63,7 +63,9 @@ impl<A: Aggregate> Held<A> {
         pending: &mut Pending,
     ) -> A::Reply {
         if decision.erase {
-            // What this unit decided before the erasure must not outlive it.
+            // What this unit decided before the erasure must not outlive it, nor use up versions.
+            let undone = i64::try_from(pending.events.len()).unwrap_or(0);
+            self.head.version -= undone;
             pending.events.clear();
             pending.content.clear();
             pending.erase = true;

@@ -231,6 +231,18 @@ impl<A: Aggregate> Directory<A> {
         }
     }
 
+    /// An actor of the key panicked lately.
+    pub(super) fn has_panicked(&self, key: &StreamKey) -> bool {
+        lock(&self.panics).contains_key(key)
+    }
+
+    /// Passivates one key, whose stream was changed behind its actor's back.
+    pub(super) fn stop_key(&self, key: &StreamKey) {
+        if let Some(entry) = self.shard(key).get_mut(key).filter(|entry| !entry.stopping) {
+            stop(entry);
+        }
+    }
+
     /// A key that panics again and again is not loaded for a while.
     fn check_backoff(&self, key: &StreamKey, now: Duration) -> Result<()> {
         let Some(panics) = lock(&self.panics).get(key).copied() else { return Ok(()) };

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use actix::Addr;
+use tokio::sync::watch;
 
 use super::clock::{IdSource, Jitter, StoreTime};
 use super::limiter::Limiter;
@@ -61,6 +62,8 @@ pub(crate) struct Env {
     pub(super) limiter: Arc<Limiter>,
     pub(crate) counters: Arc<Counters>,
     pub(super) closing: AtomicBool,
+    /// Says the same to those who wait.
+    pub(super) closed: watch::Sender<bool>,
 }
 
 /// One life of a key's state in memory, from a load to the failure of an append or the end of its

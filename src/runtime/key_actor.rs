@@ -10,28 +10,24 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use actix::{
-    Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context as ActorScope, Handler,
-    Message, WrapFuture,
+    Actor, ActorContext, ActorFutureExt, AsyncContext, Context as ActorScope, Handler, Message,
+    WrapFuture,
 };
 use tokio::sync::oneshot;
-use uuid::Uuid;
 
 use super::clock::within;
 use super::decided::{Held, Pending};
 use super::directory::Directory;
 use super::env::{Activation, Env};
-use super::repository::{Confirm, Failure, Ticket, Work, Write, unavailable};
+use super::repository::{Confirm, Ticket, Work, Write, unavailable};
 use super::request::{Intent, Request};
 use super::telemetry;
-use crate::base::limits::MAX_ANSWER_BYTES;
+use super::ticket::{KeyTicket, answer, answer_error, record};
 use crate::base::{Error, Result, StreamKey, StreamName, Timestamp};
-use crate::domain::{Aggregate, Context, Row, exists_refusal};
-use crate::journal::{Append, CommandRecord, Expected, decode_value, encode_value, load_state};
+use crate::domain::{Aggregate, Context};
+use crate::journal::{Append, Expected, load_state};
 
-/// How often a command may lose to another writer.
-const MAX_CONFLICTS: u32 = 32;
-/// How long a new activation waits for the one before it to end. Should that one hang, the check of
-/// the expected head still keeps the two apart.
+/// How long a stop waits for its snapshot to be written. The write itself goes on to its end.
 const STOP_DEADLINE: Duration = Duration::from_secs(5);
 /// Events since the snapshot from which a passivation writes one.
 const LONG_TAIL_EVENTS: u64 = 32;
@@ -45,7 +41,7 @@ enum Waiting<A: Aggregate> {
 }
 
 /// Requests whose append failed, in order, on their way back to their actor.
-type Returned<A> = Arc<Mutex<Vec<Request<A>>>>;
+pub(super) type Returned<A> = Arc<Mutex<Vec<Request<A>>>>;
 
 pub(super) struct KeyActor<A: Aggregate> {
     key: StreamKey,
@@ -123,7 +119,7 @@ pub(super) struct Passivate;
 /// An append of this key failed.
 #[derive(Message)]
 #[rtype(result = "()")]
-struct Wake;
+pub(super) struct Wake;
 
 impl<A: Aggregate> KeyActor<A> {
     pub(super) fn new(birth: Birth<A>) -> Self {
@@ -177,23 +173,27 @@ impl<A: Aggregate> KeyActor<A> {
             match self.waiting.pop_front() {
                 Some(Waiting::Request(request)) => self.decide(request, now, scope),
                 Some(Waiting::Hold(hold)) => self.lend(hold, scope),
-                Some(Waiting::Passivate) => self.passivate(scope),
+                Some(Waiting::Passivate) => return self.passivate(scope),
                 None => return,
             }
         }
     }
 
     /// Drops the state and loads it anew, after all that was handed over has come to its end; then
-    /// goes on with what came back and what waits. The mailbox waits meanwhile.
+    /// goes on with what came back and what waits. The mailbox waits meanwhile. An actor that ended
+    /// by a panic may have left appends under way: they end first too, or the new state would lack
+    /// them.
     fn reload(&mut self, scope: &mut ActorScope<Self>) {
         let predecessor = self.predecessor.take();
         let was_active = self.held.take().is_some() || self.activation.has_failed();
         let (env, key) = (Arc::clone(&self.env), self.key.clone());
+        let directory = Weak::clone(&self.directory);
         let load = async move {
+            // Each of its waits is bounded, so it ends.
             if let Some(predecessor) = predecessor {
-                let _ = within(&env.time, STOP_DEADLINE, predecessor).await;
+                let _ = predecessor.await;
             }
-            if was_active {
+            if was_active || directory.upgrade().is_some_and(|at| at.has_panicked(&key)) {
                 flush(&env).await;
             }
             let load = load_state::<A>(&*env.storage, &key);
@@ -439,12 +439,13 @@ impl<A: Aggregate> KeyActor<A> {
     }
 
     fn passivate(&mut self, scope: &mut ActorScope<Self>) {
-        let Some(held) = self.held.as_ref() else { return scope.stop() };
-        let durable = self.activation.durable() >= held.head.version;
+        // What came back from a failed append is decided first.
         if self.activation.has_failed() {
             self.waiting.push_back(Waiting::Passivate);
             return self.reload(scope);
         }
+        let Some(held) = self.held.as_ref() else { return scope.stop() };
+        let durable = self.activation.durable() >= held.head.version;
         let env = Arc::clone(&self.env);
         if !durable {
             self.waiting.push_back(Waiting::Passivate);
@@ -455,13 +456,15 @@ impl<A: Aggregate> KeyActor<A> {
         let snapshot = (held.tail >= LONG_TAIL_EVENTS).then(|| held.snapshot(&self.key)).flatten();
         let Some(snapshot) = snapshot else { return scope.stop() };
         let (stream, head) = (Arc::clone(&self.stream), held.head);
-        let write = async move {
-            let written = env.storage.write_snapshot(&stream, head, snapshot);
-            if let Some(Err(error)) = within(&env.time, STOP_DEADLINE, written).await {
+        let storage = Arc::clone(&env.storage);
+        // A task of its own, so that the deadline never drops a write half-way.
+        let written = actix_rt::spawn(async move {
+            if let Err(error) = storage.write_snapshot(&stream, head, snapshot).await {
                 tracing::warn!(%error, "no snapshot was written at passivation");
             }
-        };
-        scope.wait(write.into_actor(self).map(|(), _, scope| scope.stop()));
+        });
+        let wait = async move { within(&env.time, STOP_DEADLINE, written).await };
+        scope.wait(wait.into_actor(self).map(|_, _, scope| scope.stop()));
     }
 }
 
@@ -470,83 +473,6 @@ async fn flush(env: &Env) {
     let (done, flushed) = oneshot::channel();
     env.repository.do_send(Work::Flush(done));
     let _ = flushed.await;
-}
-
-fn answer<A: Aggregate>(request: Request<A>, result: Result<A::Reply>) {
-    telemetry::answered(request.intent.name(), &result, &request.span);
-    let Request { reply, room, .. } = request;
-    // Room is given back first, so that a caller that sends again at once finds it.
-    drop(room);
-    reply.send(result);
-}
-
-fn answer_error<A: Aggregate>(request: Request<A>, error: &Error) {
-    answer::<A>(request, Err(error.clone()));
-}
-
-fn record<A: Aggregate>(request: &Request<A>, reply: &A::Reply) -> Result<Option<CommandRecord>> {
-    let (Some(digest), Some(reply)) = (request.digest, A::recorded(reply)) else {
-        return Ok(None);
-    };
-    let answer = encode_value(&reply)?;
-    if answer.len() > MAX_ANSWER_BYTES {
-        let reason =
-            format!("expected a command whose answer has at most {MAX_ANSWER_BYTES} bytes");
-        return Err(Error::invalid("command_id", reason));
-    }
-    Ok(Some(CommandRecord { digest, answer }))
-}
-
-/// The answer of a repeated command: the first one, if it is the same command.
-pub(super) fn known_answer<A: Aggregate>(
-    record: &CommandRecord,
-    digest: Option<crate::base::Digest>,
-    command_id: Uuid,
-) -> Result<A::Reply> {
-    if digest == Some(record.digest) {
-        decode_value(&record.answer)
-    } else {
-        Err(Error::CommandMismatch { command_id })
-    }
-}
-
-struct KeyTicket<A: Aggregate> {
-    request: Request<A>,
-    result: Result<A::Reply>,
-    returned: Returned<A>,
-    actor: Addr<KeyActor<A>>,
-}
-
-impl<A: Aggregate> Ticket for KeyTicket<A> {
-    fn committed(self: Box<Self>, taken: Vec<Row>) {
-        let result = self.result.map(|reply| A::with_taken(reply, taken));
-        answer::<A>(self.request, result);
-    }
-
-    fn failed(self: Box<Self>, failure: Failure) {
-        let Self { mut request, returned, actor, .. } = *self;
-        let command_id = request.command_id;
-        match failure {
-            Failure::Conflict if request.conflicts >= MAX_CONFLICTS => {
-                answer_error::<A>(request, &Error::Contention);
-            }
-            Failure::Conflict | Failure::Stale => {
-                if matches!(failure, Failure::Conflict) {
-                    request.conflicts += 1;
-                }
-                returned.lock().unwrap_or_else(PoisonError::into_inner).push(request);
-            }
-            Failure::Fence(fence) => answer_error::<A>(request, &fence.scope.lost()),
-            Failure::Exists(key) => answer_error::<A>(request, &exists_refusal(&key)),
-            Failure::Known(record) => {
-                let digest = request.digest;
-                answer::<A>(request, known_answer::<A>(&record, digest, command_id));
-            }
-            Failure::Storage(error) => answer_error::<A>(request, &error),
-            Failure::Unknown => answer::<A>(request, Err(Error::OutcomeUnknown { command_id })),
-        }
-        actor.do_send(Wake);
-    }
 }
 
 /// Nothing of an actor is pinned in place.
@@ -576,7 +502,7 @@ impl<A: Aggregate> Handler<Passivate> for KeyActor<A> {
     type Result = ();
 
     fn handle(&mut self, _: Passivate, scope: &mut ActorScope<Self>) {
-        if self.held.is_none() && self.waiting.is_empty() {
+        if self.held.is_none() && self.waiting.is_empty() && !self.activation.has_failed() {
             scope.stop();
         } else {
             self.accept(Waiting::Passivate, scope);

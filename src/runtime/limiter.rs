@@ -114,6 +114,8 @@ impl Limiter {
                 inner.turns.push_back(owner);
             } else {
                 inner.queues.remove(&owner);
+                // One competitor less: those who were refused because of it get another turn.
+                refused = 0;
             }
         }
         drop(inner);

@@ -14,6 +14,7 @@ mod repository;
 mod request;
 mod system;
 pub mod telemetry;
+mod ticket;
 mod unit;
 
 pub use clock::{Clock, IdSource, Jitter};
@@ -28,10 +29,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use call::IdsUnderWay;
+use clock::within;
 use directory::Directory;
 use repository::unavailable;
 
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, StreamKey};
 use crate::domain::Aggregate;
 use crate::domain::auth::PendingAuth;
 use crate::domain::connector::Connector;
@@ -75,11 +77,30 @@ impl Directories {
         self.connectors.stop_all();
         self.auths.stop_all();
     }
+
+    /// Passivates the actors of authorizations whose streams were dropped.
+    pub(crate) fn passivate_auth(&self, key: &StreamKey) {
+        self.auths.stop_key(key);
+    }
 }
 
 impl Env {
     pub(crate) fn check_open(&self) -> Result<()> {
         if self.closing.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// Ends once the store is closing.
+    pub(crate) async fn closing(&self) {
+        // The sender lives as long as the store, so the wait ends only with the word.
+        let _ = self.closed.subscribe().wait_for(|closed| *closed).await;
+    }
+
+    /// What the storage answers, within a command's time.
+    pub(crate) async fn answer_in_time<T>(
+        &self,
+        question: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        within(&self.time, self.bounds.command_timeout, question).await.ok_or(Error::TimedOut)?
     }
 }
 

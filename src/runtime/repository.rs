@@ -116,6 +116,26 @@ enum Slot {
     Flush(oneshot::Sender<()>),
 }
 
+/// The slots of a batch that is being committed. Should the store's threads be stopped meanwhile,
+/// nobody can say what became of its appends.
+struct UnderWay(Vec<Slot>);
+
+impl UnderWay {
+    fn end(mut self) -> Vec<Slot> {
+        std::mem::take(&mut self.0)
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        for slot in self.0.drain(..) {
+            if let Slot::Write { ticket, .. } = slot {
+                ticket.failed(Failure::Unknown);
+            }
+        }
+    }
+}
+
 /// What a batch came to, append by append.
 type Outcomes = Vec<Result<AppendOutcome, Failure>>;
 
@@ -186,12 +206,13 @@ impl Repository {
         // A task of its own, so that a panic in the storage ends the batch and not the repository.
         let appends = batch.len();
         let commit = actix_rt::spawn(commit(storage, time, batch, timeout));
+        let under_way = UnderWay(slots);
         context.spawn(commit.into_actor(self).map(move |outcomes, actor, context| {
             actor.busy = false;
             telemetry::committed(appends, actor.time.elapsed().saturating_sub(begun));
             actor.counters.batches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             let unknown = || (0..appends).map(|_| Err(Failure::Unknown)).collect();
-            actor.settle(slots, outcomes.unwrap_or_else(|_| unknown()));
+            actor.settle(under_way.end(), outcomes.unwrap_or_else(|_| unknown()));
             if erases {
                 actor.plan_idle(context);
             }
@@ -342,7 +363,7 @@ async fn commit(
             Err(BatchError::Passing(error) | BatchError::Failed(error)) => break error,
             Err(BatchError::Unknown(error)) => {
                 tracing::warn!(%error, "the outcome of a commit is looked up");
-                return look_up(&*storage, &time, &batch, timeout).await;
+                return look_up(&storage, &time, batch, timeout).await;
             }
         }
     };
@@ -353,27 +374,30 @@ async fn commit(
 /// Finds out what became of each append. One that is not there cannot come any more, so its actor
 /// may decide it again.
 async fn look_up(
-    storage: &dyn Storage,
+    storage: &Arc<dyn Storage>,
     time: &StoreTime,
-    batch: &[Append],
+    batch: Vec<Append>,
     timeout: Duration,
 ) -> Outcomes {
-    let give_up_at = time.elapsed() + timeout;
+    let give_up_at = time.elapsed().saturating_add(timeout);
     let mut outcomes = Vec::with_capacity(batch.len());
-    for append in batch {
+    for append in batch.into_iter().map(Arc::new) {
         let outcome = loop {
             let left = give_up_at.saturating_sub(time.elapsed());
-            match within(time, left, storage.look_up(append)).await {
-                Some(Ok(Some(outcome))) => break Ok(outcome),
-                Some(Ok(None)) => break Err(Failure::Stale),
-                Some(Err(error)) => {
+            let (storage, wanted) = (Arc::clone(storage), Arc::clone(&append));
+            // A task of its own, so that a look-up under locks is never dropped half-way.
+            let found = actix_rt::spawn(async move { storage.look_up(&wanted).await });
+            match within(time, left, found).await {
+                Some(Ok(Ok(Some(outcome)))) => break Ok(outcome),
+                Some(Ok(Ok(None))) => break Err(Failure::Stale),
+                Some(Ok(Err(error))) => {
                     tracing::warn!(%error, "an outcome can't be looked up yet");
-                    if time.elapsed() + LOOK_UP_PAUSE >= give_up_at {
+                    if time.elapsed().saturating_add(LOOK_UP_PAUSE) >= give_up_at {
                         break Err(Failure::Unknown);
                     }
                     time.sleep(LOOK_UP_PAUSE).await;
                 }
-                None => break Err(Failure::Unknown),
+                Some(Err(_)) | None => break Err(Failure::Unknown),
             }
         };
         outcomes.push(outcome);

@@ -59,7 +59,7 @@ pub(super) struct Request<A: Aggregate> {
     pub(super) span: tracing::Span,
     /// Held until the answer.
     pub(super) room: Room,
-    pub(super) _id_under_way: Option<IdUnderWay>,
+    pub(super) id_under_way: Option<IdUnderWay>,
 }
 
 /// Room in the mailbox and in the store.

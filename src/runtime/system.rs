@@ -9,7 +9,7 @@ use std::thread;
 
 use actix::Actor;
 use actix_rt::{Arbiter, ArbiterHandle, System};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use super::clock::{
     Clock, IdSource, Jitter, RandomIds, RandomJitter, StoreTime, SystemClock, within,
@@ -84,6 +84,7 @@ impl Runtime {
             bounds,
             counters,
             closing: AtomicBool::new(false),
+            closed: watch::Sender::new(false),
         });
         let directories = Arc::new(Directories::new(env, &threads.keys));
         sweep_for_ever(&threads.repository, &directories);
@@ -108,6 +109,7 @@ impl Runtime {
         if env.closing.swap(true, Ordering::AcqRel) {
             return Err(Error::Closed);
         }
+        env.closed.send_replace(true);
         let limit = env.bounds.command_timeout;
         let all = env.limiter.acquire(None, env.bounds.in_flight_commands);
         let drained = within(&env.time, limit, all).await.is_some();

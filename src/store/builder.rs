@@ -5,12 +5,25 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
+
 use super::Store;
 use crate::base::{Error, Result};
 use crate::journal::{MemoryJournal, Storage};
 #[cfg(feature = "sqlite")]
 use crate::journal::{SqliteOptions, SqliteStorage, Synchronous};
 use crate::runtime::{Bounds, Clock, IdSource, Jitter, Runtime, Sources, StorageOpener};
+
+/// A number of permits that can be waited for.
+const fn within_permits(commands: usize) -> usize {
+    if commands == 0 {
+        1
+    } else if commands > Semaphore::MAX_PERMITS {
+        Semaphore::MAX_PERMITS
+    } else {
+        commands
+    }
+}
 
 /// Where a store is kept.
 enum Place {
@@ -72,16 +85,16 @@ impl StoreBuilder {
         self
     }
 
-    /// Commands that wait in one key's mailbox (1,024). Further ones wait outside.
+    /// Commands that wait in one key's mailbox (1,024), at least 1. Further ones wait outside.
     pub const fn mailbox_commands(mut self, commands: usize) -> Self {
-        self.bounds.mailbox_commands = commands;
+        self.bounds.mailbox_commands = within_permits(commands);
         self
     }
 
-    /// Commands in flight in the whole store (16,384): what bounds its memory. While other owners
-    /// wait, the sessions of one owner take at most a quarter.
+    /// Commands in flight in the whole store (16,384), at least 1: what bounds its memory. While
+    /// other owners wait, the sessions of one owner take at most a quarter.
     pub const fn in_flight_commands(mut self, commands: usize) -> Self {
-        self.bounds.in_flight_commands = commands;
+        self.bounds.in_flight_commands = within_permits(commands);
         self
     }
 

@@ -76,6 +76,13 @@ impl ConnectorRef {
         Self { sender, ..self.clone() }
     }
 
+    /// This handle for the steps of a call that are not its command: without the caller's id, which
+    /// is for one command.
+    pub(super) fn without_id(&self) -> Self {
+        let sender = self.sender.with_options(|options| options.command_id = None);
+        Self { sender, ..self.clone() }
+    }
+
     pub(super) async fn send(&self, command: ConnectorCommand) -> Result<ConnectorReply> {
         self.sender.send::<Connector>(&self.key, command).await
     }
@@ -158,15 +165,16 @@ impl ConnectorRef {
         F: Future<Output = SyncProgress>,
     {
         let attempts = max_retries.unwrap_or(DEFAULT_PROGRESS_RETRIES).saturating_add(1);
+        let handle = self.without_id();
         for _ in 0..attempts {
-            let standing = self.sync_state().await?;
+            let standing = handle.sync_state().await?;
             let guard = standing.as_ref().map_or(ProgressGuard::Absent, |state| {
                 ProgressGuard::At { version: state.version, incarnation: state.incarnation }
             });
             let update = recompute(standing).await;
             check_progress(self.sender.store.env().bounds.max_json_bytes, &update)?;
             let guard = Some(guard);
-            let reply = self.send(ConnectorCommand::UpdateSyncProgress { update, guard }).await?;
+            let reply = handle.send(ConnectorCommand::UpdateSyncProgress { update, guard }).await?;
             if let Some(version) = progress(&reply)? {
                 return Ok(version);
             }

@@ -133,13 +133,11 @@ impl EventStream {
                 return Ok(item);
             }
             let time = self.store.env().time.clone();
-            if self.store.storage().is_shared() {
-                tokio::select! {
-                    changed = self.committed.changed() => changed.map_err(|_| Error::Closed)?,
-                    () = time.sleep(POLL_PAUSE) => {}
-                }
-            } else {
-                self.committed.changed().await.map_err(|_| Error::Closed)?;
+            let is_shared = self.store.storage().is_shared();
+            tokio::select! {
+                changed = self.committed.changed() => changed.map_err(|_| Error::Closed)?,
+                () = self.store.env().closing() => return Err(Error::Closed),
+                () = time.sleep(POLL_PAUSE), if is_shared => {}
             }
         }
     }
@@ -159,7 +157,8 @@ impl EventStream {
             let storage = self.store.storage();
             let records = storage.events(self.position, EVENTS_PER_READ).await?;
             let trimmed = storage.trimmed_up_to().await?;
-            if trimmed > self.trimmed_told {
+            // What was cut behind the reader, after it had read it, is not missing to it.
+            if trimmed > self.trimmed_told.max(self.position) {
                 self.trimmed_told = trimmed;
                 self.ready.push_back(FeedItem::Trimmed { up_to: trimmed });
             }

@@ -128,6 +128,11 @@ impl Store {
                 }
             }
             dropped += storage.drop_streams(&finished).await?;
+            // An actor in memory still knows what its stream held.
+            let names = finished.iter().map(|(name, _)| name);
+            for key in names.filter_map(|name| StreamKey::from_stream_name(name)) {
+                self.directories().passivate_auth(&key);
+            }
         }
     }
 }

@@ -159,13 +159,13 @@ impl Store {
 
     async fn rows(&self, query: &RowQuery) -> Result<Vec<Row>> {
         self.env().check_open()?;
-        self.storage().rows(query).await
+        self.env().answer_in_time(self.storage().rows(query)).await
     }
 
     /// The time by which things are due: on a shared storage the database's.
     async fn now(&self) -> Result<Timestamp> {
         if self.storage().is_shared() {
-            Ok(self.storage().confirm_heads(&[]).await?.now)
+            Ok(self.env().answer_in_time(self.storage().confirm_heads(&[])).await?.now)
         } else {
             Ok(self.env().time.now())
         }

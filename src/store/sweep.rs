@@ -57,7 +57,7 @@ impl ConnectorRef {
     }
 
     async fn receipt_of(&self, key: &ReceiptKey) -> Result<SweepReceipt> {
-        let receipt = self.receipt(&key.partition, &key.provenance).await?;
+        let receipt = self.without_id().receipt(&key.partition, &key.provenance).await?;
         let receipt = receipt.ok_or(Error::NotFound { what: "receipt" })?;
         if receipt.sequence == key.sequence {
             Ok(receipt)
@@ -178,9 +178,10 @@ impl ConnectorRef {
 
     async fn standing(&self, partition: &PartitionId) -> Result<Vec<StandingCandidate>> {
         let mut standing: Vec<StandingCandidate> = Vec::new();
+        let handle = self.without_id();
         loop {
             let after = standing.last().map(|last| last.document.document_id.clone());
-            let page = self.candidates(partition, after.as_ref(), MAX_PAGE_ROWS).await?;
+            let page = handle.candidates(partition, after.as_ref(), MAX_PAGE_ROWS).await?;
             let is_last = page.len() < usize::try_from(MAX_PAGE_ROWS).unwrap_or(usize::MAX);
             standing.extend(page.into_iter().map(|candidate| StandingCandidate {
                 provenance: candidate.provenance,
