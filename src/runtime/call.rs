@@ -71,7 +71,7 @@ impl Directories {
         let sent_at = env.time.elapsed();
         let is_read = intent.is_read();
         let command_id = options.command_id.unwrap_or_else(|| env.ids.id(env.time.now()));
-        let (reply, answered) = Reply::new();
+        let (mut reply, answered) = Reply::new();
         let under_way = match (&intent, options.command_id) {
             (Intent::Plain(command), Some(id)) => {
                 let digest = Digest::of(&encode_value(&(key, A::command_name(command), command))?);
@@ -94,6 +94,7 @@ impl Directories {
             outcome = tracing::field::Empty,
         );
         let (digest, id_under_way) = under_way.unzip();
+        reply.keep_under_way(id_under_way);
         let request = Request {
             intent,
             command_id,
@@ -104,7 +105,6 @@ impl Directories {
             sent_at,
             span,
             room,
-            id_under_way,
         };
         env.counters.commands.fetch_add(1, Ordering::Relaxed);
         A::directory(self).send(key, request)?;

@@ -59,24 +59,37 @@ pub(super) struct Request<A: Aggregate> {
     pub(super) span: tracing::Span,
     /// Held until the answer.
     pub(super) room: Room,
-    pub(super) id_under_way: Option<IdUnderWay>,
 }
 
 /// Room in the mailbox and in the store.
 pub(super) type Room = (OwnedSemaphorePermit, Permit);
 
 /// The way back to a caller. Dropped unanswered, it says that the actor stopped.
-pub(super) struct Reply<R>(Option<oneshot::Sender<Result<R>>>);
+pub(super) struct Reply<R> {
+    sender: Option<oneshot::Sender<Result<R>>>,
+    /// Given back before the answer leaves: who has the answer may repeat the id at once.
+    id_under_way: Option<IdUnderWay>,
+}
 
 impl<R> Reply<R> {
     pub(super) fn new() -> (Self, oneshot::Receiver<Result<R>>) {
         let (sender, receiver) = oneshot::channel();
-        (Self(Some(sender)), receiver)
+        (Self { sender: Some(sender), id_under_way: None }, receiver)
+    }
+
+    /// Keeps a caller's id under way until the answer.
+    pub(super) fn keep_under_way(&mut self, id: Option<IdUnderWay>) {
+        self.id_under_way = id;
     }
 
     /// Answers. A caller that went away is not an error.
     pub(super) fn send(mut self, result: Result<R>) {
-        if let Some(sender) = self.0.take() {
+        self.answer(result);
+    }
+
+    fn answer(&mut self, result: Result<R>) {
+        drop(self.id_under_way.take());
+        if let Some(sender) = self.sender.take() {
             let _ = sender.send(result);
         }
     }
@@ -84,8 +97,6 @@ impl<R> Reply<R> {
 
 impl<R> Drop for Reply<R> {
     fn drop(&mut self) {
-        if let Some(sender) = self.0.take() {
-            let _ = sender.send(Err(Error::ActorStopped));
-        }
+        self.answer(Err(Error::ActorStopped));
     }
 }

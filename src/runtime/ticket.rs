@@ -21,9 +21,9 @@ const MAX_CONFLICTS: u32 = 32;
 
 pub(super) fn answer<A: Aggregate>(request: Request<A>, result: Result<A::Reply>) {
     telemetry::answered(request.intent.name(), &result, &request.span);
-    let Request { reply, room, id_under_way, .. } = request;
-    // Room and id are given back first, so that a caller that sends again at once finds them free.
-    drop((room, id_under_way));
+    let Request { reply, room, .. } = request;
+    // Room is given back first, so that a caller that sends again at once finds it.
+    drop(room);
     reply.send(result);
 }
 
