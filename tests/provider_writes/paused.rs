@@ -20,6 +20,11 @@ struct Count {
     doubled: u64,
 }
 
+/// The next thing that the host does is to send a request whose permit has ended.
+fn is_late(host: &Host) -> bool {
+    matches!(&host.hand, Hand::AtTheSocket(_, until) if host.clock.monotonic() > *until)
+}
+
 /// One host is paused after each of its steps, the other makes some or all of its own, then the
 /// first goes on to its end, then the other.
 async fn pause_everywhere(condition: Condition, same_name: bool) -> Count {
@@ -42,10 +47,11 @@ async fn pause_everywhere(condition: Condition, same_name: bool) -> Count {
                         first_is_late = !a.make(pause).await;
                         clock.advance(gap);
                         b.make(steps).await;
-                        let late = matches!(&a.hand, Hand::AtTheSocket(_, until) if clock.monotonic() > *until);
-                        count.late_sends += u64::from(late);
+                        let mut late = is_late(&a);
                         // One goes on by itself; who is first makes no difference in the end.
                         a.finish().await;
+                        late |= is_late(&b);
+                        count.late_sends += u64::from(late);
                         let record = b.finish().await;
                         let expected = mode.writes();
                         let writes = provider.writes(id);
