@@ -9,6 +9,8 @@ pub const MAX_OWNER_BYTES: usize = 255;
 pub const MAX_CONNECTOR_BYTES: usize = 128;
 /// Longest partition, provenance, document, model and holder name.
 pub const MAX_NAME_BYTES: usize = 512;
+/// Longest version of a source entity, such as an ETag: opaque as a source id, and as long.
+pub const MAX_SOURCE_VERSION_BYTES: usize = 1_024;
 /// Longest source id.
 pub const MAX_SOURCE_ID_BYTES: usize = 1_024;
 /// Largest JSON value by default; the builder can set another.

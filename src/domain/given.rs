@@ -83,6 +83,11 @@ where
         self.when(command, context).0.map(|decision| self.commit(decision))
     }
 
+    /// Takes events over with their rows; the answer is only for the type's sake.
+    pub(crate) fn happens(&mut self, events: &[A::Event], reply: A::Reply) {
+        self.commit(Decision::events(reply, events.to_vec()));
+    }
+
     fn commit(&mut self, decision: Decision<A>) -> A::Reply {
         let mut touched = Vec::new();
         for event in &decision.events {
@@ -209,6 +214,12 @@ where
             Error::InvalidInput { field, .. } => assert_eq!(field, named),
             other => panic!("refused otherwise: {other}"),
         }
+    }
+
+    /// The answer.
+    #[track_caller]
+    pub(crate) fn reply(self) -> A::Reply {
+        self.0.expect("no refusal").reply
     }
 
     /// The events.

@@ -50,7 +50,7 @@ pub struct Decision<A: Aggregate> {
     pub reply: A::Reply,
     /// Row-only content: the row's key, the column's place, the value.
     pub content: Vec<(RowKey, usize, Value)>,
-    /// Row changes that no event can name, because the row's key is a secret.
+    /// Row changes that no event can name: the row's key is a secret, or a swept event names nothing.
     pub rows: Vec<RowChange>,
     /// The stream's earlier events and snapshots are deleted in the same transaction.
     pub erase: bool,

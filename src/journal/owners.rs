@@ -11,12 +11,19 @@ pub(super) fn owner_of(row: &Row) -> Option<StreamKey> {
     let text = |column: usize| row.values.get(column)?.as_text();
     match row.table {
         Table::Lease => {
-            let rest = text(0)?.strip_prefix("sync:")?;
-            StreamKey::from_stream_name(&format!("connector:{rest}"))
+            let scope = text(0)?;
+            if let Some(rest) = scope.strip_prefix("sync:") {
+                return StreamKey::from_stream_name(&format!("connector:{rest}"));
+            }
+            let (document, _) = scope.strip_prefix("operation:")?.split_once('\u{1f}')?;
+            DocumentId::new(document).ok().map(StreamKey::Document)
         }
         Table::PendingAuth => Some(StreamKey::Auth(Digest::of(text(0)?.as_bytes()))),
-        Table::EntityTrim | Table::DocumentSweep => {
+        Table::EntityTrim | Table::DocumentSweep | Table::ProjectionWatch => {
             DocumentId::new(text(0)?).ok().map(StreamKey::Document)
+        }
+        Table::Operation | Table::OperationId => {
+            DocumentId::new(text(1)?).ok().map(StreamKey::Document)
         }
         table => {
             let [owner, connector] = connector_columns(table);
@@ -42,9 +49,19 @@ pub(super) fn rows_of(key: &StreamKey, limit: u32) -> Vec<RowQuery> {
     };
     match key {
         StreamKey::Auth(_) => Vec::new(),
-        StreamKey::Document(document) => [Table::EntityTrim, Table::DocumentSweep]
-            .map(|table| query(table, &[0], vec![Value::Text(document.shared())]))
-            .into(),
+        StreamKey::Document(document) => {
+            let tables = [
+                (Table::EntityTrim, 0),
+                (Table::DocumentSweep, 0),
+                (Table::ProjectionWatch, 0),
+                (Table::Operation, 1),
+                (Table::OperationId, 1),
+            ];
+            let by_name = tables.map(|(table, column)| {
+                query(table, &[column], vec![Value::Text(document.shared())])
+            });
+            std::iter::once(leases_of(document, limit)).chain(by_name).collect()
+        }
         StreamKey::Connector(owner, connector) => {
             let scope = LeaseScope::Sync { owner: owner.clone(), connector: connector.clone() };
             let tables = [
@@ -54,6 +71,7 @@ pub(super) fn rows_of(key: &StreamKey, limit: u32) -> Vec<RowQuery> {
                 Table::SweepCandidate,
                 Table::SweepCheckpoint,
                 Table::OwedSweep,
+                Table::Forgetting,
             ];
             let by_names = tables.into_iter().map(|table| {
                 let values = vec![Value::Text(owner.shared()), Value::Text(connector.shared())];
@@ -62,6 +80,18 @@ pub(super) fn rows_of(key: &StreamKey, limit: u32) -> Vec<RowQuery> {
             let lease = query(Table::Lease, &[0], scope.row_key().values);
             std::iter::once(lease).chain(by_names).collect()
         }
+    }
+}
+
+/// The leases of a document's operations: a document's name and what divides it from an
+/// operation's begin their scopes, and no name holds the dividing character or a lesser one.
+fn leases_of(document: &DocumentId, limit: u32) -> RowQuery {
+    let from = Value::text(format!("operation:{document}\u{1f}"));
+    let behind = Value::text(format!("operation:{document}\u{20}"));
+    RowQuery {
+        filters: vec![Filter { column: 0, compare: Compare::Less(behind) }],
+        after: Some(vec![from]),
+        ..all_rows(Table::Lease, limit)
     }
 }
 
@@ -74,7 +104,7 @@ pub(super) fn all_rows(table: Table, limit: u32) -> RowQuery {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::Result;
+    use crate::base::{OperationId, Result};
 
     #[test]
     fn every_table_has_an_owner_and_is_among_its_rows() -> Result<()> {
@@ -94,7 +124,11 @@ mod tests {
             let row = Row::new(table, columns.map(|of| column(of.name)).collect());
             let expected = match table {
                 Table::PendingAuth => StreamKey::Auth(Digest::of(b"x")),
-                Table::EntityTrim | Table::DocumentSweep => document.clone(),
+                Table::EntityTrim
+                | Table::DocumentSweep
+                | Table::Operation
+                | Table::OperationId
+                | Table::ProjectionWatch => document.clone(),
                 _ => connector.clone(),
             };
             assert_eq!(owner_of(&row), Some(expected.clone()), "{table:?}");
@@ -104,6 +138,27 @@ mod tests {
             for Filter { column, compare } in found.into_iter().flat_map(|query| &query.filters) {
                 assert_eq!(*compare, Compare::Equal(row.values[*column].clone()), "{table:?}");
             }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn the_lease_of_an_operation_is_among_the_rows_of_its_document_alone() -> Result<()> {
+        let (before, of, behind) = ("d", "d 1", "d 2");
+        let operation_id = OperationId::new("\u{10ffff}")?;
+        for document in [before, of, behind] {
+            let document_id = DocumentId::new(document)?;
+            let scope = LeaseScope::Operation { document_id, operation_id: operation_id.clone() };
+            let [Value::Text(text)] = &scope.row_key().values[..] else { return Ok(()) };
+            let row = Row::new(Table::Lease, vec![Value::Text(text.clone()); 4]);
+            assert_eq!(owner_of(&row), Some(StreamKey::Document(DocumentId::new(document)?)));
+            let query = leases_of(&DocumentId::new(of)?, 1);
+            let after = query.after.iter().flatten().all(|after| *after < row.values[0]);
+            let held = query.filters.iter().all(|filter| match &filter.compare {
+                Compare::Less(bound) => row.values[filter.column] < *bound,
+                _ => false,
+            });
+            assert_eq!(after && held, document == of, "{document}");
         }
         Ok(())
     }

@@ -9,8 +9,8 @@ use super::memory::{MemoryJournal, MemoryStorage};
 use super::port::{Append, AppendOutcome, HistoryCut, NewEvent, NewSnapshot, Part, Storage};
 use super::{encode_event, encode_snapshot, load_state};
 use crate::base::{
-    ConnectorName, DocumentId, Holder, Json, ModelId, OwnerDid, PartitionId, Provenance, Rfc3339,
-    Secret, SourceId, StreamKey, Timestamp,
+    ConnectorName, Digest, DocumentId, Holder, Json, ModelId, OperationId, OwnerDid, PartitionId,
+    Provenance, Rfc3339, Secret, SourceId, StreamKey, Timestamp,
 };
 use crate::domain::auth::{PendingAuth, PendingAuthCommand, PendingAuthRecord, auth_key};
 use crate::domain::connector::{
@@ -18,8 +18,11 @@ use crate::domain::connector::{
     ExtendReceipt, KnownDocument, MassDeleteGuard, ReceiptKey, ReceiptKind, SyncStateInput,
     SyncStatus, keep_content, pages_digest,
 };
-use crate::domain::document::{Document, DocumentCommand};
-use crate::domain::{Aggregate, Context, Row, RowChange, RowKey, StoredEvent};
+use crate::domain::document::{
+    ClaimOperation, Document, DocumentCommand, FinalOutcome, OperationKind, WatchOptions,
+    WatchReason,
+};
+use crate::domain::{Aggregate, Context, Row, RowChange, RowKey, StoredEvent, Table};
 use crate::records::Hlc;
 
 const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
@@ -64,8 +67,8 @@ async fn run<A: Aggregate>(
         });
         rows.push(change.unwrap_or(RowChange::Delete(row_key)));
     }
-    let snapshot =
-        snapshot.then(|| NewSnapshot { schema: 1, payload: encode_snapshot(&state).unwrap() });
+    let snapshot = (snapshot || decision.trim)
+        .then(|| NewSnapshot { schema: 1, payload: encode_snapshot(&state).unwrap() });
     let part = Part {
         stream: key.stream_name(),
         kind: A::KIND,
@@ -74,7 +77,7 @@ async fn run<A: Aggregate>(
         rows,
         snapshot,
         erase: decision.erase,
-        trim: false,
+        trim: decision.trim,
     };
     let position = storage.last_position().await.unwrap();
     let command_id = Uuid::from_u128(u128::try_from(position).unwrap() + 1);
@@ -119,6 +122,74 @@ async fn documents(storage: &dyn Storage) {
     set_trim(storage, "swept", "[]", true).await;
     run::<Document>(storage, &document("swept"), DocumentCommand::SweepDocumentRows, false).await;
     set_trim(storage, "swept", "[1]", false).await;
+    operations(storage).await;
+    for document in ["swept", "forgotten"] {
+        let key = self::document(document);
+        let claim = DocumentCommand::ClaimOperation(claim(&format!("{document}-1")));
+        run::<Document>(storage, &key, claim, false).await;
+        let finalize = finalize(storage, &key, &format!("{document}-1")).await;
+        run::<Document>(storage, &key, finalize, false).await;
+        set_trim(storage, document, "[]", false).await;
+    }
+    run::<Document>(storage, &document("swept"), DocumentCommand::SweepDocumentRows, false).await;
+    let (owner, connector) = (claim("x").owner, claim("x").connector);
+    let forget = DocumentCommand::ForgetDocumentConnection { owner, connector };
+    run::<Document>(storage, &document("forgotten"), forget, false).await;
+}
+
+fn hlc(millis: i64) -> Hlc {
+    Hlc::parse(&format!("{millis:015}-00000000-n")).unwrap()
+}
+
+fn claim(operation_id: &str) -> ClaimOperation {
+    ClaimOperation {
+        operation_id: OperationId::new(operation_id).unwrap(),
+        owner: OwnerDid::new("did:web:o").unwrap(),
+        connector: ConnectorName::new("files").unwrap(),
+        op: OperationKind::Update,
+        version: hlc(1),
+        request_digest: Digest::of(b"request"),
+        visibility_delay_ms: 5,
+        holder: Holder::new("host").unwrap(),
+        ttl_ms: 1_000,
+    }
+}
+
+/// The end of a claimed operation, with a watch.
+async fn finalize(storage: &dyn Storage, key: &StreamKey, id: &str) -> DocumentCommand {
+    let state = load_state::<Document>(storage, key).await.unwrap().state;
+    let operation_id = OperationId::new(id).unwrap();
+    let token = state.operations[&operation_id].lease.as_ref().unwrap().token;
+    let watch = WatchOptions {
+        reason: WatchReason::Write,
+        expected_digest: Some(Digest::of(b"written")),
+        written_hlc: hlc(1),
+        deadline_ms: 60_000,
+    };
+    let outcome = FinalOutcome::Committed {
+        source_id: SourceId::new("source").unwrap(),
+        source_version: Some("etag".into()),
+        watch: Some(watch),
+    };
+    DocumentCommand::FinalizeOperation { operation_id, token, outcome }
+}
+
+/// A document with a finished operation, its watch, and one that is being sent.
+async fn operations(storage: &dyn Storage) {
+    let key = document("written");
+    let run = async |command| run::<Document>(storage, &key, command, false).await;
+    run(DocumentCommand::ClaimOperation(claim("written-1"))).await;
+    run(finalize(storage, &key, "written-1").await).await;
+    run(DocumentCommand::ClaimOperation(claim("written-2"))).await;
+    let state = load_state::<Document>(storage, &key).await.unwrap().state;
+    let operation_id = claim("written-2").operation_id;
+    let token = state.operations[&operation_id].lease.as_ref().unwrap().token;
+    run(DocumentCommand::MarkSendStarted { operation_id, token }).await;
+}
+
+/// The tables that the world has rows in: no connection is being forgotten in it.
+pub(super) fn tables() -> impl Iterator<Item = Table> {
+    Table::ALL.into_iter().filter(|table| *table != Table::Forgetting)
 }
 
 /// One enumeration of a partition, from begin to commit.

@@ -10,7 +10,7 @@ use super::state::{Document, EntityTrimRecord, ProjectionWatch};
 use crate::base::{
     ConnectorName, DocumentId, Error, Json, OwnerDid, Result, StreamKey, StreamKind,
 };
-use crate::domain::{Aggregate, ContentRef, Context, Decision, Row, RowKey};
+use crate::domain::{Aggregate, ContentRef, Context, Decision, Row, RowChange, RowKey};
 
 impl Aggregate for Document {
     const KIND: StreamKind = event::KIND;
@@ -66,6 +66,7 @@ impl Aggregate for Document {
         context: &Context,
     ) -> Result<Decision<Self>> {
         let document = document_id(key)?;
+        self.check_fence(document, context)?;
         match command {
             DocumentCommand::EntityTrim => Ok(self.entity_trim(document)),
             DocumentCommand::SetEntityTrim { owner, connector, trimmed_fields } => {
@@ -194,6 +195,9 @@ impl Document {
         let mut decision = Decision::unchanged(DocumentReply::Done);
         if self.has_history {
             decision.events.push(DocumentEvent::Swept);
+            // The event has no content, so it can't name the operations whose rows go.
+            let keys = self.operations.keys().flat_map(|id| rows::operation_keys(document, id));
+            decision.rows = keys.map(RowChange::Delete).collect();
             decision.erase = true;
         }
         Ok(decision)

@@ -256,7 +256,7 @@ proptest! {
     #[test]
     fn touched_rows_are_the_rows_that_change(picks in proptest::collection::vec(0..6_usize, 0..20)) {
         let mut state = Document::default();
-        let tables = [Table::EntityTrim, Table::DocumentSweep];
+        let tables = [Table::EntityTrim, Table::DocumentSweep, Table::ProjectionWatch];
         let all = tables.map(|table| RowKey::new(table, vec![Value::text("doc-1")]));
         for pick in picks {
             let before = state.clone();

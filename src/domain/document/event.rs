@@ -202,7 +202,7 @@ pub struct WatchArmed {
 pub struct WatchMismatched {
     /// How often so far.
     pub mismatches: u32,
-    /// When the fetch began.
+    /// When the newest fetch that counted began.
     pub fetch_hlc: Hlc,
     /// When.
     pub at: Timestamp,
@@ -211,7 +211,7 @@ pub struct WatchMismatched {
 /// Another value was read behind the deadline.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WatchExpired {
-    /// When the fetch began.
+    /// When the newest fetch that counted began.
     pub fetch_hlc: Hlc,
     /// When.
     pub at: Timestamp,

@@ -6,10 +6,17 @@
 mod command;
 mod decide;
 mod event;
+#[cfg(test)]
+mod fixture;
 mod operation;
 mod rows;
 mod state;
 mod watch;
+
+#[cfg(test)]
+mod machine_tests;
+#[cfg(test)]
+mod walk_tests;
 
 pub use command::{
     ArmOutcome, ClaimOperation, Deferral, DocumentCommand, DocumentReply, FinalOutcome,

@@ -12,7 +12,9 @@ use super::event::{
 };
 use super::state::{Document, Operation, OperationPhase, SendMark};
 use super::watch;
-use crate::base::limits::{MAX_DELAY_MS, MAX_ERROR_TEXT_BYTES, MAX_LEASE_MS, MIN_LEASE_MS};
+use crate::base::limits::{
+    MAX_DELAY_MS, MAX_ERROR_TEXT_BYTES, MAX_LEASE_MS, MAX_SOURCE_VERSION_BYTES, MIN_LEASE_MS,
+};
 use crate::base::{DocumentId, Error, Holder, OperationId, Result, SourceId, Timestamp};
 use crate::domain::{
     Context, Decision, FencingToken, Lease, LeaseScope, RowKey, Table, Value, forgetting_key,
@@ -42,11 +44,24 @@ impl Document {
         document: &DocumentId,
         id: &'a OperationId,
         token: FencingToken,
+        context: &Context,
     ) -> Result<Leased<'a>> {
         let operation = self.find_operation(id)?;
-        match &operation.lease {
+        match operation.standing_lease(context) {
             Some(lease) if lease.token == token => Ok(Leased { id, operation, lease }),
             _ => Err(scope(document, id).lost()),
+        }
+    }
+
+    /// A fence of another scope is judged where that lease's row is, with the append.
+    pub(super) fn check_fence(&self, document: &DocumentId, context: &Context) -> Result<()> {
+        let Some(fence) = &context.fence else { return Ok(()) };
+        match &fence.scope {
+            LeaseScope::Operation { document_id, operation_id } if document_id == document => {
+                let operation = self.operations.get(operation_id);
+                fence.check(operation.and_then(|operation| operation.standing_lease(context)))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -74,7 +89,7 @@ impl Document {
             return Ok(Decision::unchanged(DocumentReply::Finished(Box::new(view))));
         }
         self.refuse_while_swept(document)?;
-        if let Some(lease) = &operation.lease
+        if let Some(lease) = operation.standing_lease(context)
             && lease.holder != claim.holder
             && lease.expires_at > context.now
         {
@@ -157,7 +172,7 @@ impl Document {
         token: FencingToken,
         context: &Context,
     ) -> Decided {
-        let leased = self.leased(document, id, token)?;
+        let leased = self.leased(document, id, token, context)?;
         if !matches!(leased.operation.phase, OperationPhase::Attempted { sent: None }) {
             return Err(Error::ReconcileFirst { operation_id: id.clone() });
         }
@@ -181,7 +196,7 @@ impl Document {
         context: &Context,
     ) -> Decided {
         check_delay("delay", deferral.delay_ms)?;
-        let leased = self.leased(document, id, token)?;
+        let leased = self.leased(document, id, token, context)?;
         let clears_mark = match &leased.operation.phase {
             OperationPhase::Attempted { sent: Some(_) } if !deferral.definite_refusal => {
                 return Err(Error::ReconcileFirst { operation_id: id.clone() });
@@ -207,12 +222,14 @@ impl Document {
         outcome: OperationOutcome,
         context: &Context,
     ) -> Decided {
-        let leased = self.leased(document, id, token)?;
+        let leased = self.leased(document, id, token, context)?;
         let phase = match (outcome, &leased.operation.phase) {
-            // Without a mark nobody knows when it was sent: at the latest when the lease ends.
+            // Without a mark nobody knows when it was sent: the lease may end later than now, or
+            // may have ended before.
             (OperationOutcome::Unknown, OperationPhase::Attempted { sent }) => {
-                let by_lease = SendMark { started_at: context.now, until: leased.lease.expires_at };
-                OperationPhase::ReconcileOnly { sent: sent.unwrap_or(by_lease), read_at: None }
+                let until = leased.lease.expires_at.max(context.now);
+                let unmarked = SendMark { started_at: context.now, until };
+                OperationPhase::ReconcileOnly { sent: sent.unwrap_or(unmarked), read_at: None }
             }
             (OperationOutcome::NotWritten, OperationPhase::ReconcileOnly { sent, read_at }) => {
                 let not_before = sent.until.plus_millis(leased.operation.visibility_delay_ms);
@@ -242,7 +259,7 @@ impl Document {
         token: FencingToken,
         context: &Context,
     ) -> Decided {
-        let leased = self.leased(document, id, token)?;
+        let leased = self.leased(document, id, token, context)?;
         match leased.operation.phase {
             OperationPhase::ReconcileOnly { .. } => {
                 let event = ReconcileReadBegun { operation_id: leased.id.clone(), at: context.now };
@@ -261,9 +278,12 @@ impl Document {
         outcome: &FinalOutcome,
         context: &Context,
     ) -> Decided {
-        let leased = self.leased(document, id, token)?;
+        let leased = self.leased(document, id, token, context)?;
         let (phase, armed) = match outcome {
             FinalOutcome::Committed { source_id, source_version, watch } => {
+                if let Some(version) = source_version {
+                    check_source_version(version)?;
+                }
                 let phase = OperationPhase::Committed {
                     source_id: source_id.clone(),
                     source_version: source_version.clone(),
@@ -314,7 +334,7 @@ impl Document {
         context: &Context,
     ) -> Decided {
         check_ttl(ttl_ms)?;
-        let leased = self.leased(document, id, token)?;
+        let leased = self.leased(document, id, token, context)?;
         let lease = Lease { expires_at: context.now.plus_millis(ttl_ms), ..leased.lease.clone() };
         let event = lease_changed(id, Some(lease.clone()), context.now);
         Ok(Decision::events(DocumentReply::Lease(lease), vec![event]))
@@ -327,7 +347,7 @@ impl Document {
         token: FencingToken,
         context: &Context,
     ) -> Decided {
-        self.leased(document, id, token)?;
+        self.leased(document, id, token, context)?;
         Ok(Decision::events(DocumentReply::Done, vec![lease_changed(id, None, context.now)]))
     }
 
@@ -380,7 +400,15 @@ pub(super) fn check_delay(field: &'static str, delay_ms: i64) -> Result<()> {
     }
 }
 
-pub(super) fn check_text(field: &'static str, text: &str, max_bytes: usize) -> Result<()> {
+fn check_source_version(version: &str) -> Result<()> {
+    check_text("source_version", version, MAX_SOURCE_VERSION_BYTES)?;
+    if version.chars().any(char::is_control) {
+        return Err(Error::invalid("source_version", "expected no control character"));
+    }
+    Ok(())
+}
+
+fn check_text(field: &'static str, text: &str, max_bytes: usize) -> Result<()> {
     if text.len() <= max_bytes {
         Ok(())
     } else {
@@ -388,3 +416,7 @@ pub(super) fn check_text(field: &'static str, text: &str, max_bytes: usize) -> R
         Err(Error::invalid(field, format!("expected at most {max_bytes} bytes, got {got}")))
     }
 }
+
+#[cfg(test)]
+#[path = "operation_tests.rs"]
+mod tests;

@@ -41,12 +41,17 @@ fn touched_by_document(document: &DocumentId, event: &DocumentEvent, rows: &mut 
     rows.extend(tables.iter().map(|&table| key(table, document)));
 }
 
-fn operation_keys(document: &DocumentId, id: &OperationId) -> [RowKey; 3] {
+pub(super) fn operation_keys(document: &DocumentId, id: &OperationId) -> [RowKey; 3] {
     let operation = RowKey::new(Table::Operation, vec![Value::Text(id.shared())]);
     [operation, id_row_key(id), scope(document, id).row_key()]
 }
 
+/// A stored key may be anything: one that is not its row's own names none.
 pub(super) fn row(state: &Document, document: &DocumentId, key: &RowKey) -> Option<Row> {
+    row_of(state, document, key).filter(|row| &row.key() == key)
+}
+
+fn row_of(state: &Document, document: &DocumentId, key: &RowKey) -> Option<Row> {
     let id = Value::Text(document.shared());
     match key.table {
         Table::EntityTrim => state.trim.as_ref().map(|trim| {
@@ -74,9 +79,9 @@ pub(super) fn row(state: &Document, document: &DocumentId, key: &RowKey) -> Opti
         Table::Lease => {
             let mut operations = state.operations.iter();
             operations.find_map(|(operation_id, operation)| {
-                let scope = scope(document, operation_id);
-                let lease = operation.lease.as_ref().filter(|_| &scope.row_key() == key)?;
-                Some(lease.row(&scope))
+                let lease = operation.lease.as_ref()?;
+                let row = lease.row(&scope(document, operation_id));
+                (&row.key() == key).then_some(row)
             })
         }
         _ => None,

@@ -9,7 +9,7 @@ use super::watch::WatchIdentity;
 use crate::base::{
     ConnectorName, Digest, DocumentId, Json, OperationId, OwnerDid, SourceId, Timestamp,
 };
-use crate::domain::Lease;
+use crate::domain::{Context, Lease};
 use crate::records::Hlc;
 
 /// The state of one document's stream. It is snapshot format: golden files hold its bytes.
@@ -250,6 +250,12 @@ impl Operation {
         }
     }
 
+    /// The standing claim. One of another generation is void: it was made in a future that a
+    /// restored store never saw.
+    pub(super) fn standing_lease(&self, context: &Context) -> Option<&Lease> {
+        self.lease.as_ref().filter(|lease| lease.token.generation == context.generation)
+    }
+
     /// When somebody must look at it; none once it is finished.
     #[must_use]
     pub fn due_at(&self) -> Option<Timestamp> {
@@ -475,7 +481,7 @@ impl Document {
         }
     }
 
-    /// Unfinished operations keep a connection from being forgotten, so all of its are finished.
+    /// Operations stay: their rows keep a replay from writing again once the account is back.
     fn forget(&mut self, owner: &OwnerDid, connector: &ConnectorName) {
         if self.trim.as_ref().is_some_and(|t| &t.owner == owner && &t.connector == connector) {
             self.trim = None;
@@ -484,8 +490,5 @@ impl Document {
         if watched.is_some_and(|at| &at.owner == owner && &at.connector == connector) {
             self.watch = None;
         }
-        self.operations.retain(|_, operation| {
-            &operation.owner != owner || &operation.connector != connector || !operation.is_final()
-        });
     }
 }

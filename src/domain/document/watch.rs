@@ -76,23 +76,26 @@ impl Document {
         let Some(watch) = &self.watch else {
             return Decision::unchanged(DocumentReply::Verification(Verification::NoWatch));
         };
+        // Fetches may be told in another order than they began.
+        let newest = watch.last_fetch_hlc.as_ref().map_or(fetch_hlc, |last| last.max(fetch_hlc));
+        let has_expired = watch.status == WatchStatus::Expired || watch.deadline <= context.now;
         let (outcome, event) = if fetch_hlc < &watch.written_hlc {
             (Verification::Stale, None)
         } else if observed == watch.expected_digest {
             (Verification::Verified, Some(DocumentEvent::WatchVerified))
-        } else if watch.deadline <= context.now {
+        } else if has_expired {
             let expired = DocumentEvent::WatchExpired(WatchExpired {
-                fetch_hlc: fetch_hlc.clone(),
+                fetch_hlc: newest.clone(),
                 at: context.now,
             });
             let is_new = watch.status != WatchStatus::Expired
-                || watch.last_fetch_hlc.as_ref() != Some(fetch_hlc);
+                || watch.last_fetch_hlc.as_ref() != Some(newest);
             (Verification::Expired, is_new.then_some(expired))
         } else {
             let count = watch.mismatches.saturating_add(1);
             let mismatched = DocumentEvent::WatchMismatched(WatchMismatched {
                 mismatches: count,
-                fetch_hlc: fetch_hlc.clone(),
+                fetch_hlc: newest.clone(),
                 at: context.now,
             });
             (Verification::Mismatched { count }, Some(mismatched))
@@ -134,3 +137,7 @@ impl Watch {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "watch_tests.rs"]
+mod tests;
