@@ -58,8 +58,9 @@ pub use journal::{Damage, MemoryJournal, RebuildReport, VerifyReport};
 pub use records::{Hlc, HlcClock};
 pub use runtime::{Clock, IdSource, Jitter, telemetry};
 pub use store::{
-    BegunSweep, Claim, ClaimedOperation, CommandId, ConnectorRef, DocumentRef, Event, EventFilter,
-    EventStream, FeedItem, FetchedRead, Lease, OperationFilter, OperationRequest, ProgressVersion,
-    RetentionReport, SendPermit, Session, Store, StoreBuilder, StoreStats, SyncStateEntry,
-    UnitOfWork, WatchExpectation,
+    BegunSweep, Claim, ClaimedOperation, CommandId, ConnectorRef, DocumentRef, DueStream, DueWork,
+    Event, EventFilter, EventStream, Evidence, FeedItem, FetchedRead, ForgettingConnection, Health,
+    Lease, OperationFilter, OperationRequest, ProgressVersion, RetentionReport, SendPermit,
+    Session, Store, StoreBuilder, StoreStats, StuckReason, StuckWork, SyncStateEntry, UnitOfWork,
+    WatchExpectation, Work,
 };

@@ -19,14 +19,14 @@ use connector_store::domain::auth::{
     Pending, PendingAuth, PendingAuthConsumed, PendingAuthCreated, PendingAuthEvent,
 };
 use connector_store::domain::connector::Connector;
-use connector_store::domain::document::{
-    Document, DocumentEvent, DocumentSweepBegun, EntityTrim, EntityTrimSet,
-};
+use connector_store::domain::document::Document;
 use connector_store::domain::{Aggregate, ContentRef, StoredEvent};
 use connector_store::journal::{decode_event, decode_snapshot, encode_event, encode_snapshot};
 
 #[path = "golden/connector.rs"]
 mod connector_samples;
+#[path = "golden/document.rs"]
+mod document_samples;
 
 /// A kind of stream: its file, what is written today, and how it is read.
 struct Kind {
@@ -40,7 +40,7 @@ const KINDS: &[Kind] = &[
     Kind {
         file: "document.txt",
         kind: StreamKind::Document,
-        samples: document,
+        samples: document_samples::samples,
         read: read::<Document>,
     },
     Kind {
@@ -101,36 +101,8 @@ fn trimmed_fields() -> Json {
     Json::parse("trimmed_fields", r#"["body",9007199254740993]"#).unwrap()
 }
 
-fn at(millis: i64) -> Timestamp {
+const fn at(millis: i64) -> Timestamp {
     Timestamp::from_millis(millis)
-}
-
-fn document() -> Vec<Sample> {
-    let trim_set = EntityTrimSet {
-        owner: owner(),
-        connector: connector(),
-        trimmed_fields: trimmed_fields(),
-        updated_at: at(1_767_225_600_000),
-    };
-    let trim = EntityTrim {
-        owner: owner(),
-        connector: connector(),
-        trimmed_fields: trimmed_fields(),
-        updated_at: at(i64::MAX),
-    };
-    let full = Document { trim: Some(trim), sweep_begun_at: Some(at(0)), has_history: true };
-    vec![
-        event("swept", DocumentEvent::Swept),
-        event("entity_trim_set", DocumentEvent::EntityTrimSet(trim_set)),
-        event("entity_trim_cleared", DocumentEvent::EntityTrimCleared),
-        event(
-            "document_sweep_begun",
-            DocumentEvent::DocumentSweepBegun(DocumentSweepBegun { at: at(5) }),
-        ),
-        event("document_sweep_abandoned", DocumentEvent::DocumentSweepAbandoned),
-        snapshot("empty", &Document::default()),
-        snapshot("full", &full),
-    ]
 }
 
 fn auth() -> Vec<Sample> {

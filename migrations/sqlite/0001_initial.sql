@@ -47,6 +47,9 @@ CREATE TABLE connector_lease (
   token TEXT NOT NULL,
   expires_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+-- The leases of operations wait as operations.
+CREATE INDEX connector_lease_due_idx
+  ON connector_lease (expires_at, scope) WHERE substr(scope, 1, 5) = 'sync:';
 
 CREATE TABLE connector_owed_sweep (
   owner_did TEXT NOT NULL,
@@ -55,11 +58,13 @@ CREATE TABLE connector_owed_sweep (
   owed_since INTEGER NOT NULL,
   PRIMARY KEY (owner_did, connector_name, partition)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX connector_owed_sweep_due_idx ON connector_owed_sweep (owed_since);
 
 CREATE TABLE connector_document_sweep (
   document_id TEXT NOT NULL PRIMARY KEY,
   begun_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX connector_document_sweep_due_idx ON connector_document_sweep (begun_at);
 
 CREATE TABLE connector_receipt_page (
   owner_did TEXT NOT NULL,
@@ -101,6 +106,8 @@ CREATE TABLE kubun_connector_pending_auth (
   expires_at INTEGER NOT NULL
 );
 CREATE INDEX connector_pending_auth_expires_idx ON kubun_connector_pending_auth (expires_at, state);
+CREATE INDEX connector_pending_auth_owner_idx
+  ON kubun_connector_pending_auth (owner_did, provider, state);
 
 CREATE TABLE kubun_connector_sweep_receipt (
   owner_did TEXT NOT NULL,
@@ -119,6 +126,8 @@ CREATE TABLE kubun_connector_sweep_receipt (
   committed_at INTEGER,
   PRIMARY KEY (owner_did, connector_name, partition, provenance)
 );
+CREATE INDEX connector_sweep_receipt_open_idx
+  ON kubun_connector_sweep_receipt (created_at) WHERE committed_at IS NULL;
 
 CREATE TABLE kubun_connector_sweep_candidate (
   owner_did TEXT NOT NULL,
@@ -140,6 +149,13 @@ CREATE INDEX kubun_connector_sweep_candidate_due_idx
   ON kubun_connector_sweep_candidate (owner_did, connector_name, state, next_attempt_at);
 CREATE INDEX connector_sweep_candidate_document_idx
   ON kubun_connector_sweep_candidate (document_id);
+-- Over all connectors, in the order in which candidates are due: those of one commit have one time.
+CREATE INDEX connector_sweep_candidate_due_idx
+  ON kubun_connector_sweep_candidate
+  (next_attempt_at, owner_did, connector_name, partition, provenance, document_id)
+  WHERE state IN ('pending', 'confirmed');
+CREATE INDEX connector_sweep_candidate_dead_idx
+  ON kubun_connector_sweep_candidate (updated_at) WHERE state IN ('dead');
 
 CREATE TABLE kubun_connector_sweep_checkpoint (
   owner_did TEXT NOT NULL,
@@ -158,6 +174,8 @@ CREATE TABLE kubun_connector_entity_trim (
   trimmed_fields TEXT NOT NULL,
   updated_at INTEGER NOT NULL
 ) WITHOUT ROWID;
+CREATE INDEX connector_entity_trim_owner_idx
+  ON kubun_connector_entity_trim (owner_did, connector_name);
 
 CREATE TABLE kubun_connector_operation (
   operation_id TEXT NOT NULL PRIMARY KEY,
@@ -192,6 +210,11 @@ CREATE INDEX connector_operation_state_idx
 CREATE INDEX connector_operation_due_idx
   ON kubun_connector_operation (due_at) WHERE due_at IS NOT NULL;
 
+CREATE INDEX connector_operation_unknown_idx
+  ON kubun_connector_operation (send_started_at) WHERE state IN ('reconcile_only');
+CREATE INDEX connector_operation_dead_idx
+  ON kubun_connector_operation (updated_at) WHERE state IN ('dead');
+
 CREATE TABLE connector_operation_id (
   operation_id TEXT NOT NULL PRIMARY KEY,
   document_id TEXT NOT NULL
@@ -222,3 +245,4 @@ CREATE TABLE connector_forgetting (
   begun_at INTEGER NOT NULL,
   PRIMARY KEY (owner_did, connector_name)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX connector_forgetting_due_idx ON connector_forgetting (begun_at);

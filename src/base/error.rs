@@ -243,7 +243,9 @@ pub enum Error {
         /// The id.
         command_id: Uuid,
     },
-    /// The command may or may not have been carried out. Repeat it with this id.
+    /// The command may or may not have been carried out. Repeat it with this id: the answer of a
+    /// command whose id the caller had given is kept, so it is done once. Where the store had chosen
+    /// the id no answer is kept, and the command is decided again on what the first one may have left.
     #[error("the outcome of command {command_id} is unknown")]
     OutcomeUnknown {
         /// The id to repeat it with.

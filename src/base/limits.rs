@@ -34,6 +34,8 @@ pub const MAX_RECEIPT_PAGES: u32 = 100_000;
 pub const MAX_RECEIPT_TEXT_BYTES: usize = 8_192;
 /// Most candidates in one event: keeps an event far below the codec's size limit.
 pub const MAX_CANDIDATES_PER_EVENT: usize = 1_000;
+/// Most rows that one command of a forgetting removes, for the same reason.
+pub const MAX_FORGET_PAGE_ROWS: u32 = 1_000;
 /// Shortest lease: below it a lease is lost before its holder can use it.
 pub const MIN_LEASE_MS: i64 = 1;
 /// Longest lease: a forgotten one must end within a day.

@@ -7,11 +7,16 @@
 pub mod auth;
 pub mod connector;
 pub mod document;
+mod due;
 #[cfg(test)]
 pub(crate) mod given;
 mod lease;
 mod tables;
 
+pub use due::{
+    DueFilter, DueRow, DueSource, DueSpec, MAX_DUE_NAMES, OPERATION_DOCUMENT_COLUMN,
+    OPERATION_DUE_COLUMN,
+};
 pub use lease::{Fence, FencingToken, Lease, LeaseScope};
 pub use tables::{
     Column, ColumnType, ContentRef, Row, RowChange, RowKey, Table, TableSpec, Value,

@@ -30,9 +30,9 @@ pub use damage::{Damage, RowName};
 pub use fold::{LoadedState, fold, load_state};
 pub use memory::MemoryJournal;
 pub use port::{
-    Append, AppendOutcome, BatchError, BoxFuture, CommandRecord, Compare, Expected, Filter, Head,
-    Heads, HistoryCut, JournalRecord, Loaded, NewEvent, NewSnapshot, Order, Part, RowQuery,
-    SnapshotRecord, Storage, StreamPage,
+    Append, AppendOutcome, BatchError, BoxFuture, CommandRecord, Compare, DueCandidates, DuePage,
+    Expected, Filter, Head, Heads, HistoryCut, JournalRecord, Loaded, NewEvent, NewSnapshot, Order,
+    Part, RowQuery, SnapshotRecord, Storage, StreamPage,
 };
 pub use rebuild::{RebuildReport, rebuild};
 #[cfg(feature = "sqlite")]

@@ -12,8 +12,10 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::chain::ChainHash;
-use crate::base::{Digest, Error, Result, StreamKind, StreamName, Timestamp};
-use crate::domain::{Fence, Row, RowChange, RowKey, Table, Value};
+use crate::base::{
+    ConnectorName, Digest, Error, OwnerDid, Result, StreamKind, StreamName, Timestamp,
+};
+use crate::domain::{DueRow, DueSource, Fence, Row, RowChange, RowKey, Table, Value};
 
 /// A boxed future, so that the port can be a trait object.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -244,6 +246,33 @@ pub struct RowQuery {
     pub limit: u32,
 }
 
+/// A page of rows of several tables, by time, source and names. What yields to an unfinished
+/// operation of its document is left out.
+#[derive(Clone, Debug)]
+pub struct DuePage {
+    /// Rows of these, in their order.
+    pub sources: &'static [DueSource],
+    /// Only rows with a time at this one or before.
+    pub until: Timestamp,
+    /// Only rows behind this one.
+    pub after: Option<DueRow>,
+    /// At most so many.
+    pub limit: u32,
+}
+
+/// The sweep candidates of an owner's connector that are due.
+#[derive(Clone, Debug)]
+pub struct DueCandidates {
+    /// Whose.
+    pub owner: OwnerDid,
+    /// Which connector's.
+    pub connector: ConnectorName,
+    /// Due at this time or before.
+    pub until: Timestamp,
+    /// At most so many.
+    pub limit: u32,
+}
+
 /// A page of the streams of a journal, by name.
 #[derive(Clone, Debug, Default)]
 pub struct StreamPage {
@@ -306,6 +335,23 @@ pub trait Storage: Send + Sync + 'static {
     /// One row.
     fn row<'a>(&'a self, key: &'a RowKey) -> BoxFuture<'a, Result<Option<Row>>>;
 
+    /// A page of what is due, or stuck.
+    fn due<'a>(&'a self, page: &'a DuePage) -> BoxFuture<'a, Result<Vec<DueRow>>>;
+
+    /// How many rows of these sources have a time at `until` or before.
+    fn count_due<'a>(
+        &'a self,
+        sources: &'a [DueSource],
+        until: Timestamp,
+    ) -> BoxFuture<'a, Result<u64>>;
+
+    /// The earliest time later than `after` for which something waits; of all times without it.
+    fn next_due(&self, after: Option<Timestamp>) -> BoxFuture<'_, Result<Option<Timestamp>>>;
+
+    /// Due candidates by time, document, partition and provenance, without those whose document
+    /// has an unfinished operation.
+    fn due_candidates<'a>(&'a self, page: &'a DueCandidates) -> BoxFuture<'a, Result<Vec<Row>>>;
+
     /// Events after a position, in order, none skipped.
     fn events<'a>(&'a self, after: i64, limit: u32) -> BoxFuture<'a, Result<Vec<JournalRecord>>>;
 
@@ -344,8 +390,9 @@ pub trait Storage: Send + Sync + 'static {
     /// Grows when this store, or one that it can hear, has committed.
     fn committed(&self) -> watch::Receiver<i64>;
 
-    /// Does what waits for a quiet moment: checkpoints the write-ahead log.
-    fn idle(&self) -> BoxFuture<'_, Result<()>>;
+    /// Does what waits for a quiet moment: moves the write-ahead log to the file, so that nothing of
+    /// erased events is left in it. `false`: a reader is in the way, and it must be asked again.
+    fn idle(&self) -> BoxFuture<'_, Result<bool>>;
 
     /// Flushes and closes. Later calls fail.
     fn close(&self) -> BoxFuture<'_, Result<()>>;

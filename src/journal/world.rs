@@ -187,9 +187,9 @@ async fn operations(storage: &dyn Storage) {
     run(DocumentCommand::MarkSendStarted { operation_id, token }).await;
 }
 
-/// The tables that the world has rows in: no connection is being forgotten in it.
+/// The tables that the world has rows in.
 pub(super) fn tables() -> impl Iterator<Item = Table> {
-    Table::ALL.into_iter().filter(|table| *table != Table::Forgetting)
+    Table::ALL.into_iter()
 }
 
 /// One enumeration of a partition, from begin to commit.
@@ -259,6 +259,15 @@ async fn connectors(storage: &dyn Storage) {
         receipt(storage, &key, "done", &[]).await;
         let lost = ConnectorCommand::CursorLost { partition: PartitionId::new("inbox").unwrap() };
         run::<Connector>(storage, &key, lost, false).await;
+    }
+    // One that is being forgotten, and one that was.
+    for (owner, mark) in [("did:web:b", None), ("did:web:c", Some(1))] {
+        let key = connector(owner);
+        run::<Connector>(storage, &key, ConnectorCommand::BeginForget, false).await;
+        if let Some(mark) = mark {
+            let finish = ConnectorCommand::FinishForget { mark };
+            run::<Connector>(storage, &key, finish, false).await;
+        }
     }
 }
 

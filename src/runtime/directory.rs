@@ -90,7 +90,7 @@ impl<A: Aggregate> Directory<A> {
 
     /// How many keys are in memory.
     pub(super) fn active(&self) -> usize {
-        self.active.load(Ordering::Relaxed)
+        self.active.load(Ordering::Acquire)
     }
 
     /// Room in the key's mailbox, if there is some now.
@@ -226,8 +226,8 @@ impl<A: Aggregate> Directory<A> {
         let mut shard = self.shard(key);
         if shard.get(key).is_some_and(|entry| entry.id == id) {
             shard.remove(key);
-            self.active.fetch_sub(1, Ordering::Relaxed);
             telemetry::active(A::KIND, -1.0);
+            self.active.fetch_sub(1, Ordering::Release);
         }
     }
 

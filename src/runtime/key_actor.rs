@@ -5,7 +5,7 @@
 //! are decided again in their order. It holds no lock while it waits and asks no other actor.
 
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -196,7 +196,15 @@ impl<A: Aggregate> KeyActor<A> {
             if was_active || directory.upgrade().is_some_and(|at| at.has_panicked(&key)) {
                 flush(&env).await;
             }
-            let load = load_state::<A>(&*env.storage, &key);
+            let load = async {
+                // The time first, so that as little as may be lies between the state and an append.
+                let now = if env.storage.is_shared() {
+                    Some(env.storage.confirm_heads(&[]).await?.now)
+                } else {
+                    None
+                };
+                Ok((load_state::<A>(&*env.storage, &key).await?, now))
+            };
             match within(&env.time, env.bounds.command_timeout, load).await {
                 Some(loaded) => loaded,
                 None => Err(unavailable("loading a stream took too long")),
@@ -209,12 +217,17 @@ impl<A: Aggregate> KeyActor<A> {
         scope.wait(load.into_actor(self).map(|loaded, actor, scope| {
             actor.take_returned();
             match loaded {
-                Ok(loaded) => {
+                Ok((loaded, now)) => {
                     let head = loaded.expected;
                     actor.activation = Activation::loaded_at(head.version);
                     actor.heads = VecDeque::from([head]);
                     actor.held = Some(Held { state: loaded.state, head, tail: loaded.tail_len });
-                    actor.proceed(scope);
+                    // What waits came before the load began, which thus confirms its head.
+                    if let Some(now) = now {
+                        actor.take_waiting(actor.waiting.len(), now, scope);
+                    } else {
+                        actor.proceed(scope);
+                    }
                 }
                 Err(error) => actor.refuse_all(&error, scope),
             }
@@ -322,17 +335,23 @@ impl<A: Aggregate> KeyActor<A> {
             }
         };
         let expected = held.head;
-        let context = Context {
-            now,
-            id: self.env.ids.id(now),
-            jitter: self.env.jitter.unit(),
-            generation: self.env.storage.generation(),
-            next_version: expected.version + 1,
-            fence: request.fence.clone(),
-        };
-        let mut pending = Pending::default();
-        match held.run(&self.key, command, &context, request.command_id, &mut pending) {
-            Ok(reply) => {
+        // Caught so that the key is free again before the caller hears of it: what it sends next
+        // must not go to the actor that ends.
+        let run = catch_unwind(AssertUnwindSafe(|| {
+            let context = Context {
+                now,
+                id: self.env.ids.id(now),
+                jitter: self.env.jitter.unit(),
+                generation: self.env.storage.generation(),
+                next_version: expected.version + 1,
+                fence: request.fence.clone(),
+            };
+            let mut pending = Pending::default();
+            let result = held.run(&self.key, command, &context, request.command_id, &mut pending);
+            (result, pending)
+        }));
+        match run {
+            Ok((Ok(reply), pending)) => {
                 let changes = !pending.events.is_empty() || !pending.rows.is_empty();
                 if changes || request.digest.is_some() {
                     self.hand_over(request, reply, expected, pending, scope);
@@ -340,7 +359,19 @@ impl<A: Aggregate> KeyActor<A> {
                     self.after_durable(request, Ok(reply), scope);
                 }
             }
-            Err(refusal) => self.after_durable(request, Err(refusal), scope),
+            Ok((Err(refusal), _)) => self.after_durable(request, Err(refusal), scope),
+            Err(panic) => {
+                self.leave(true);
+                drop(request);
+                resume_unwind(panic);
+            }
+        }
+    }
+
+    /// Takes the key out of the directory, once.
+    fn leave(&mut self, panicked: bool) {
+        if let Some(directory) = std::mem::take(&mut self.directory).upgrade() {
+            directory.ended(&self.key, self.id, panicked);
         }
     }
 
@@ -522,8 +553,6 @@ impl<A: Aggregate> Handler<Wake> for KeyActor<A> {
 
 impl<A: Aggregate> Drop for KeyActor<A> {
     fn drop(&mut self) {
-        if let Some(directory) = self.directory.upgrade() {
-            directory.ended(&self.key, self.id, std::thread::panicking());
-        }
+        self.leave(std::thread::panicking());
     }
 }

@@ -31,7 +31,7 @@ use std::sync::atomic::Ordering;
 use call::IdsUnderWay;
 use clock::within;
 use directory::Directory;
-use repository::unavailable;
+use repository::{Work, unavailable};
 
 use crate::base::{Error, Result, StreamKey};
 use crate::domain::Aggregate;
@@ -87,6 +87,11 @@ impl Directories {
 impl Env {
     pub(crate) fn check_open(&self) -> Result<()> {
         if self.closing.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// Lets the storage remove what deleted events have left behind.
+    pub(crate) fn clean_storage(&self) {
+        self.repository.do_send(Work::Idle);
     }
 
     /// Ends once the store is closing.

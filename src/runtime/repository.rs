@@ -177,16 +177,19 @@ impl Repository {
             match work {
                 Some(Work::Close(done)) => {
                     let _ = done.send(storage.close().await);
+                    true
                 }
-                _ => {
-                    if let Err(error) = storage.idle().await {
-                        tracing::warn!(%error, "clean-up of the storage failed");
-                    }
-                }
+                _ => storage.idle().await.unwrap_or_else(|error| {
+                    tracing::warn!(%error, "clean-up of the storage failed");
+                    false
+                }),
             }
         };
-        context.spawn(run.into_actor(self).map(|(), actor, context| {
+        context.spawn(run.into_actor(self).map(|is_clean, actor, context| {
             actor.busy = false;
+            if !is_clean {
+                actor.plan_idle(context);
+            }
             actor.proceed(context);
         }));
     }
@@ -343,32 +346,57 @@ fn fail(reaches: &[(Arc<Activation>, i64)], ticket: Box<dyn Ticket>, failure: Fa
     ticket.failed(if conflict && behind { Failure::Stale } else { failure });
 }
 
-/// Writes one batch, to the end: no step of it is ever dropped half-way.
+/// Writes one batch, to the end: no step of it is ever dropped half-way. A batch in which one
+/// append is more than the storage can take is halved until that one is alone: it never fails its
+/// neighbours.
 async fn commit(
     storage: Arc<dyn Storage>,
     time: StoreTime,
     batch: Vec<Append>,
     timeout: Duration,
 ) -> Outcomes {
+    let mut outcomes = Vec::with_capacity(batch.len());
+    let mut left = vec![batch];
+    while let Some(mut batch) = left.pop() {
+        match write(&*storage, &time, &batch).await {
+            Ok(written) => outcomes.extend(written.into_iter().map(Ok)),
+            Err(BatchError::Unknown(error)) => {
+                tracing::warn!(%error, "the outcome of a commit is looked up");
+                outcomes.extend(look_up(&storage, &time, batch, timeout).await);
+            }
+            Err(BatchError::Failed(error) | BatchError::Passing(error)) => {
+                let one_is_bad =
+                    matches!(error, Error::Storage { fault: StorageFault::Damaged, .. });
+                if one_is_bad && batch.len() > 1 {
+                    left.push(batch.split_off(batch.len() / 2));
+                    left.push(batch);
+                    continue;
+                }
+                tracing::warn!(%error, appends = batch.len(), "a batch failed");
+                outcomes.extend(batch.iter().map(|_| Err(Failure::Storage(error.clone()))));
+            }
+        }
+    }
+    outcomes
+}
+
+/// Writes a batch; one that fails for a passing reason is tried again.
+async fn write(
+    storage: &dyn Storage,
+    time: &StoreTime,
+    batch: &[Append],
+) -> Result<Vec<AppendOutcome>, BatchError> {
     let mut pause = BATCH_RETRY_PAUSE;
-    let mut tries = 1;
-    let error = loop {
-        match storage.append(&batch, time.now()).await {
-            Ok(outcomes) => return outcomes.into_iter().map(Ok).collect(),
-            Err(BatchError::Passing(_)) if tries < MAX_BATCH_TRIES => {
-                tries += 1;
+    for _ in 1..MAX_BATCH_TRIES {
+        match storage.append(batch, time.now()).await {
+            Err(BatchError::Passing(_)) => {
                 time.sleep(pause).await;
                 pause *= 2;
             }
-            Err(BatchError::Passing(error) | BatchError::Failed(error)) => break error,
-            Err(BatchError::Unknown(error)) => {
-                tracing::warn!(%error, "the outcome of a commit is looked up");
-                return look_up(&storage, &time, batch, timeout).await;
-            }
+            result => return result,
         }
-    };
-    tracing::warn!(%error, appends = batch.len(), "a batch failed");
-    batch.iter().map(|_| Err(Failure::Storage(error.clone()))).collect()
+    }
+    storage.append(batch, time.now()).await
 }
 
 /// Finds out what became of each append. One that is not there cannot come any more, so its actor

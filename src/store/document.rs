@@ -43,7 +43,8 @@ impl DocumentRef {
     }
 
     /// This handle, whose next command bears the caller's id: repeated, it gets the first answer
-    /// for 24 hours. Each id is for one command; in a unit of work it has no effect.
+    /// for 24 hours. Each id is for one command; in a unit of work, which a sweep is too, it has no
+    /// effect.
     #[must_use]
     pub fn with_command_id(&self, id: CommandId) -> Self {
         let sender = self.sender.with_options(|options| options.command_id = Some(id));

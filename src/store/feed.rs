@@ -58,11 +58,12 @@ pub enum FeedItem {
         /// What happened.
         event: Box<Event>,
     },
-    /// A document was swept: the events of its stream before this one are erased.
+    /// A document was swept, or a connection forgotten: the events of its stream before this one
+    /// are erased.
     Swept {
         /// Its place in the journal.
         position: i64,
-        /// The document's key.
+        /// The key of the document or connection.
         key: StreamKey,
         /// Its place in the stream.
         version: i64,
@@ -194,7 +195,10 @@ impl EventStream {
         };
         let version = record.version;
         Some(match event {
-            Ok(Event::Document(DocumentEvent::Swept)) => FeedItem::Swept { position, key, version },
+            Ok(
+                Event::Document(DocumentEvent::Swept)
+                | Event::Connector(ConnectorEvent::ConnectionForgotten(_)),
+            ) => FeedItem::Swept { position, key, version },
             Ok(event) => FeedItem::Event {
                 position,
                 key,

@@ -106,6 +106,7 @@ impl Store {
         }
         report.authorizations = self.drop_finished_auths(storage, before(age)).await?;
         report.commands = storage.drop_commands(before(COMMAND_MEMORY)).await?;
+        self.env().clean_storage();
         Ok(report)
     }
 

@@ -1,5 +1,6 @@
 //! What list calls read from the read tables.
 
+use super::ForgettingConnection;
 use crate::base::{
     ConnectorName, Digest, DocumentId, Error, Holder, Json, ModelId, OperationId, OwnerDid,
     PartitionId, Provenance, Result, Rfc3339, SourceId, StreamKey, Timestamp,
@@ -76,6 +77,19 @@ pub(super) fn begun_sweep(row: &Row) -> Result<BegunSweep> {
         document_id: DocumentId::new(text(row, 0)?)?,
         begun_at: Timestamp::from_millis(int(row, 1)?),
     })
+}
+
+pub(super) fn forgetting(row: &Row) -> Result<ForgettingConnection> {
+    Ok(ForgettingConnection {
+        owner: OwnerDid::new(text(row, 0)?)?,
+        connector: ConnectorName::new(text(row, 1)?)?,
+        begun_at: time(row, 2)?,
+    })
+}
+
+/// The document of a row that begins with it.
+pub(super) fn document(row: &Row) -> Result<DocumentId> {
+    DocumentId::new(text(row, 0)?)
 }
 
 /// The key of a row that begins with owner and connector.

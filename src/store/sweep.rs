@@ -12,7 +12,7 @@ use crate::domain::connector::{
     SweepCheckpoint, SweepOutcome, SweepReceipt, keep_content, pages_digest,
 };
 use crate::domain::{Row, Table, Value};
-use crate::journal::{Compare, Filter, RowQuery};
+use crate::journal::{DueCandidates, RowQuery};
 use crate::runtime::telemetry;
 
 /// Pages of a receipt that are read at once.
@@ -20,9 +20,6 @@ const PAGES_PER_READ: u32 = 16;
 /// Columns of a receipt page's row.
 const PAGE_COLUMN: usize = 5;
 const SOURCE_IDS_COLUMN: usize = 6;
-/// Columns of a candidate's row.
-const STATE_COLUMN: usize = 7;
-const NEXT_ATTEMPT_COLUMN: usize = 11;
 
 impl ConnectorRef {
     /// Begins an enumeration of a partition: the next sequence of its provenance. An unfinished one
@@ -139,7 +136,7 @@ impl ConnectorRef {
     ) -> Result<CommitResult> {
         let comparison = self.compare(key, known).await?;
         let command = CommitReceipt { key: key.clone(), comparison, guard };
-        committed(&self.send(ConnectorCommand::PlanReceipt(command)).await?)
+        committed(&self.without_id().send(ConnectorCommand::PlanReceipt(command)).await?)
     }
 
     /// Commits a complete receipt. Of `known`, the documents in the receipt's scope, those that the
@@ -158,7 +155,9 @@ impl ConnectorRef {
     ) -> Result<CommitResult> {
         let comparison = self.compare(key, known).await?;
         let command = CommitReceipt { key: key.clone(), comparison, guard };
-        committed(&self.send(ConnectorCommand::CommitReceipt(command)).await?)
+        // The receipt names the command already: the same one again gets its first result, although
+        // it may compare with other candidates by then.
+        committed(&self.without_id().send(ConnectorCommand::CommitReceipt(command)).await?)
     }
 
     async fn compare(
@@ -227,33 +226,23 @@ impl ConnectorRef {
         }
     }
 
-    /// The candidates that are due, by their time, then document. A hint for whom to ask next, not
+    /// The candidates that are due, by their time, then document. Those whose document has an
+    /// unfinished operation are left out: local intent goes first. A hint for whom to ask next, not
     /// a permission to delete.
     ///
     /// # Errors
     /// Storage errors.
     pub async fn due_candidates(&self, limit: u32) -> Result<Vec<SweepCandidate>> {
         let now = self.sender.store.now().await?;
-        let open = [CandidateState::Pending, CandidateState::Confirmed];
-        let query = RowQuery {
-            table: Table::SweepCandidate,
-            filters: vec![
-                equal(0, Value::Text(self.owner.shared())),
-                equal(1, Value::Text(self.connector.shared())),
-                Filter {
-                    column: STATE_COLUMN,
-                    compare: Compare::In(open.map(|state| Value::text(state.as_str())).to_vec()),
-                },
-                Filter {
-                    column: NEXT_ATTEMPT_COLUMN,
-                    compare: Compare::AtMost(Value::Int(now.as_millis())),
-                },
-            ],
-            order: vec![NEXT_ATTEMPT_COLUMN, 4, 2, 3],
-            after: None,
+        let page = DueCandidates {
+            owner: self.owner.clone(),
+            connector: self.connector.clone(),
+            until: now,
             limit: limit.min(MAX_PAGE_ROWS),
         };
-        let rows = self.sender.store.rows(&query).await?;
+        let store = &self.sender.store;
+        store.env().check_open()?;
+        let rows = store.env().answer_in_time(store.storage().due_candidates(&page)).await?;
         telemetry::level(telemetry::DUE_CANDIDATES, rows.len());
         rows.iter().map(rows::candidate).collect()
     }

@@ -174,18 +174,18 @@ impl Store {
     }
 }
 
+/// A future and, once it has ended, its output.
+type Running<F> = (Pin<Box<F>>, Option<<F as Future>::Output>);
+
 /// Awaits a few futures at once, on whatever executor the caller has.
 async fn all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut running: Vec<(Pin<Box<F>>, Option<F::Output>)> =
-        futures.map(|future| (Box::pin(future), None)).collect();
+    let mut running: Vec<Running<F>> = futures.map(|future| (Box::pin(future), None)).collect();
     poll_fn(|context| {
         let mut pending = false;
-        for (future, output) in &mut running {
-            if output.is_none() {
-                match future.as_mut().poll(context) {
-                    Poll::Ready(ready) => *output = Some(ready),
-                    Poll::Pending => pending = true,
-                }
+        for (future, output) in running.iter_mut().filter(|(_, output)| output.is_none()) {
+            match future.as_mut().poll(context) {
+                Poll::Ready(ready) => *output = Some(ready),
+                Poll::Pending => pending = true,
             }
         }
         if pending { Poll::Pending } else { Poll::Ready(()) }

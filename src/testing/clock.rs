@@ -150,7 +150,11 @@ mod tests {
                 woken.lock().unwrap().push(name);
             }));
         }
+        // Each task lies down before the first is woken.
+        tokio::task::yield_now().await;
         assert_eq!(clock.sleepers(), 4);
+        // All lie down before anyone is woken.
+        tokio::task::yield_now().await;
         clock.advance(SECOND * 3);
         for task in tasks.drain(..3) {
             task.await.unwrap();

@@ -12,10 +12,10 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::base::{Error, Result, StorageFault, StreamName, Timestamp};
-use crate::domain::{Row, RowChange, RowKey};
+use crate::domain::{DueRow, DueSource, Row, RowChange, RowKey};
 use crate::journal::{
-    Append, AppendOutcome, BatchError, BoxFuture, CommandRecord, Expected, Heads, HistoryCut,
-    JournalRecord, Loaded, NewSnapshot, RowQuery, Storage, StreamPage,
+    Append, AppendOutcome, BatchError, BoxFuture, CommandRecord, DueCandidates, DuePage, Expected,
+    Heads, HistoryCut, JournalRecord, Loaded, NewSnapshot, RowQuery, Storage, StreamPage,
 };
 
 /// What happens to one call of [`Storage::append`].
@@ -117,6 +117,8 @@ struct Script {
     faults: VecDeque<Fault>,
     rivals: Vec<(StreamName, Rival)>,
     observer: Option<Observer>,
+    snapshot_gate: Option<Gate>,
+    look_up_gate: Option<Gate>,
     /// The rows that appends took whose acknowledgement was lost: a look-up gives them back, as a
     /// backend does that lost the connection and not its memory.
     taken_in_doubt: HashMap<Uuid, Vec<Row>>,
@@ -171,6 +173,16 @@ impl FaultyStorage {
         self.script().observer = Some(Arc::new(observer));
     }
 
+    /// Every snapshot that is written on its own waits at the gate from now on.
+    pub fn stall_snapshots(&self, gate: Gate) {
+        self.script().snapshot_gate = Some(gate);
+    }
+
+    /// Every look-up of a doubtful commit waits at the gate from now on.
+    pub fn stall_look_ups(&self, gate: Gate) {
+        self.script().look_up_gate = Some(gate);
+    }
+
     /// From now on every call fails as if the database could not be reached, or no longer does.
     pub fn set_offline(&self, is_offline: bool) {
         self.is_offline.store(is_offline, Ordering::Release);
@@ -181,6 +193,8 @@ impl FaultyStorage {
         let mut script = self.script();
         script.faults.clear();
         script.rivals.clear();
+        script.snapshot_gate = None;
+        script.look_up_gate = None;
         script.random = None;
         drop(script);
         self.set_offline(false);
@@ -240,6 +254,10 @@ impl FaultyStorage {
     }
 
     async fn look_up_taken(&self, append: &Append) -> Result<Option<AppendOutcome>> {
+        let gate = self.script().look_up_gate.clone();
+        if let Some(gate) = gate {
+            gate.pass().await;
+        }
         let found = self.online()?.look_up(append).await?;
         let remembered = self.script().taken_in_doubt.remove(&append.command_id);
         Ok(match (found, remembered) {
@@ -390,7 +408,13 @@ impl Storage for FaultyStorage {
         expected: Expected,
         snapshot: NewSnapshot,
     ) -> BoxFuture<'a, Result<()>> {
-        hand_on!(self.write_snapshot(stream, expected, snapshot))
+        Box::pin(async move {
+            let gate = self.script().snapshot_gate.clone();
+            if let Some(gate) = gate {
+                gate.pass().await;
+            }
+            self.online()?.write_snapshot(stream, expected, snapshot).await
+        })
     }
 
     fn rows<'a>(&'a self, query: &'a RowQuery) -> BoxFuture<'a, Result<Vec<Row>>> {
@@ -399,6 +423,26 @@ impl Storage for FaultyStorage {
 
     fn row<'a>(&'a self, key: &'a RowKey) -> BoxFuture<'a, Result<Option<Row>>> {
         hand_on!(self.row(key))
+    }
+
+    fn due<'a>(&'a self, page: &'a DuePage) -> BoxFuture<'a, Result<Vec<DueRow>>> {
+        hand_on!(self.due(page))
+    }
+
+    fn count_due<'a>(
+        &'a self,
+        sources: &'a [DueSource],
+        until: Timestamp,
+    ) -> BoxFuture<'a, Result<u64>> {
+        hand_on!(self.count_due(sources, until))
+    }
+
+    fn next_due(&self, after: Option<Timestamp>) -> BoxFuture<'_, Result<Option<Timestamp>>> {
+        hand_on!(self.next_due(after))
+    }
+
+    fn due_candidates<'a>(&'a self, page: &'a DueCandidates) -> BoxFuture<'a, Result<Vec<Row>>> {
+        hand_on!(self.due_candidates(page))
     }
 
     fn events<'a>(&'a self, after: i64, limit: u32) -> BoxFuture<'a, Result<Vec<JournalRecord>>> {
@@ -448,7 +492,7 @@ impl Storage for FaultyStorage {
         self.inner.committed()
     }
 
-    fn idle(&self) -> BoxFuture<'_, Result<()>> {
+    fn idle(&self) -> BoxFuture<'_, Result<bool>> {
         hand_on!(self.idle())
     }
 

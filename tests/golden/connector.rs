@@ -5,9 +5,10 @@ use connector_store::base::{
 };
 use connector_store::domain::connector::{
     CandidateApplyFailed, CandidateConfirmed, CandidateDeferred, CandidateGone, CandidateKey,
-    CandidatesCreated, CandidatesWithdrawn, CheckpointMoved, CommitResult, Connector,
-    ConnectorEvent, CursorLost, DroppedReceipt, KnownDocument, LeaseRenewed, ReceiptBegun,
-    ReceiptCommitted, ReceiptCompleted, ReceiptExtended, ReceiptFacts, ReceiptKey, ReceiptKind,
+    CandidatesCreated, CandidatesWithdrawn, CheckpointMoved, CommitResult, ConnectionForgetBegun,
+    ConnectionForgotten, Connector, ConnectorEvent, CursorLost, DroppedReceipt, Forgetting,
+    KnownDocument, LeaseRenewed, PartitionForgotten, ReceiptBegun, ReceiptCommitted,
+    ReceiptCompleted, ReceiptExtended, ReceiptFacts, ReceiptForgotten, ReceiptKey, ReceiptKind,
     SyncRecord, SyncStatus,
 };
 use connector_store::domain::{Aggregate, ContentRef, FencingToken, Lease};
@@ -182,5 +183,33 @@ pub(super) fn samples() -> Vec<Sample> {
         samples.push(event(name, happened));
     }
     samples.push(snapshot("begun_again", &state));
+    for (name, happened) in forgetting() {
+        state.apply(&happened);
+        samples.push(event(name, happened));
+        if name == "receipt_forgotten" {
+            samples.push(snapshot("being_forgotten", &state));
+        }
+    }
+    samples.push(snapshot("forgotten", &state));
     samples
+}
+
+fn forgetting() -> Vec<(&'static str, ConnectorEvent)> {
+    let forgetting = Forgetting { mark: 30, begun_at: at(1_767_225_600_000) };
+    let gone = ReceiptForgotten { key: receipt(2), pages_kept: 0, pages_gone: 1, is_whole: true };
+    let begun = ConnectorEvent::ConnectionForgetBegun(ConnectionForgetBegun { forgetting });
+    vec![
+        ("connection_forget_begun", begun.clone()),
+        ("connection_forget_abandoned", ConnectorEvent::ConnectionForgetAbandoned),
+        ("connection_forget_begun", begun),
+        ("receipt_forgotten", ConnectorEvent::ReceiptForgotten(gone)),
+        (
+            "partition_forgotten",
+            ConnectorEvent::PartitionForgotten(PartitionForgotten { partition: partition() }),
+        ),
+        (
+            "connection_forgotten",
+            ConnectorEvent::ConnectionForgotten(ConnectionForgotten { mark: 30 }),
+        ),
+    ]
 }

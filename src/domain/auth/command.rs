@@ -28,6 +28,12 @@ pub enum PendingAuthCommand {
         #[serde(serialize_with = "digest_of_state")]
         state: Secret,
     },
+    /// Removes the record with its connection, whenever it expires, and what the journal tells of it.
+    ForgetPendingAuth {
+        /// The record's state.
+        #[serde(serialize_with = "digest_of_state")]
+        state: Secret,
+    },
 }
 
 fn digest_of_record<S: Serializer>(

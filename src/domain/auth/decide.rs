@@ -21,6 +21,7 @@ impl Aggregate for PendingAuth {
             PendingAuthCommand::CreatePendingAuth(_) => "create_pending_auth",
             PendingAuthCommand::ConsumePendingAuth { .. } => "consume_pending_auth",
             PendingAuthCommand::ExpirePendingAuth { .. } => "expire_pending_auth",
+            PendingAuthCommand::ForgetPendingAuth { .. } => "forget_pending_auth",
         }
     }
 
@@ -47,6 +48,10 @@ impl Aggregate for PendingAuth {
             PendingAuthCommand::ExpirePendingAuth { cutoff, state } => {
                 check_key(key, state)?;
                 Ok(self.expire(state, *cutoff))
+            }
+            PendingAuthCommand::ForgetPendingAuth { state } => {
+                check_key(key, state)?;
+                Ok(self.forget(state))
             }
         }
     }
@@ -132,6 +137,21 @@ impl PendingAuth {
             ),
             _ => Decision::unchanged(PendingAuthReply::Expired { removed: false }),
         }
+    }
+}
+
+impl PendingAuth {
+    fn forget(&self, state: &Secret) -> Decision<Self> {
+        let Self::Pending(_) = self else {
+            return Decision::unchanged(PendingAuthReply::Expired { removed: false });
+        };
+        let mut decision = with_row(
+            PendingAuthReply::Expired { removed: true },
+            PendingAuthEvent::PendingAuthExpired,
+            RowChange::Delete(row_key(state)),
+        );
+        decision.trim = true;
+        decision
     }
 }
 

@@ -446,3 +446,22 @@ fn commands_that_differ_in_a_secret_alone_are_told_apart() -> Result<()> {
     assert_eq!(digests.len(), commands.len());
     Ok(())
 }
+
+#[test]
+fn forgetting_removes_a_record_that_never_expires_and_its_history() {
+    let record = PendingAuthRecord { expires_at: Timestamp::from_millis(i64::MAX), ..record() };
+    let create = PendingAuthCommand::CreatePendingAuth(Box::new(record));
+    let created = PendingAuth::default().decide(&key(), &create, &context()).unwrap();
+    let mut state = PendingAuth::default();
+    created.events.iter().for_each(|event| state.apply(event));
+    let forget = PendingAuthCommand::ForgetPendingAuth { state: STATE.into() };
+    let decision = state.decide(&key(), &forget, &context()).unwrap();
+    assert_eq!(decision.events, [PendingAuthEvent::PendingAuthExpired]);
+    assert_eq!(decision.rows, [RowChange::Delete(row_key())]);
+    assert!(decision.trim && !decision.erase);
+    decision.events.iter().for_each(|event| state.apply(event));
+    for state in [state, PendingAuth::default()] {
+        let again = state.decide(&key(), &forget, &context()).unwrap();
+        assert!(again.events.is_empty() && again.rows.is_empty() && !again.trim);
+    }
+}

@@ -17,7 +17,7 @@ pub enum PendingAuthEvent {
     PendingAuthCreated(PendingAuthCreated),
     /// The record was removed and handed out.
     PendingAuthConsumed(PendingAuthConsumed),
-    /// The record was removed because it had expired.
+    /// The record was removed because it had expired, or with its connection.
     PendingAuthExpired,
 }
 

@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use super::compare::Comparison;
 use super::content::SourceIdList;
-use super::state::CandidateState;
+use super::state::{CandidateState, Forgetting};
 use super::view::{
     CommitResult, OwedSweep, SweepCandidate, SweepCheckpoint, SweepReceipt, SyncState,
 };
@@ -116,6 +116,27 @@ pub enum ConnectorCommand {
         /// The document.
         document_id: DocumentId,
     },
+    /// Begins to forget the connection: every session of it is lost, and what else comes is refused.
+    BeginForget,
+    /// Reads whether the connection is being forgotten.
+    Forgetting,
+    /// Takes a mark back, because an unfinished operation was found behind it.
+    AbandonForget {
+        /// Which forgetting.
+        mark: i64,
+    },
+    /// Removes a part of what there is.
+    ForgetPage {
+        /// Which forgetting.
+        mark: i64,
+        /// At most so many rows.
+        limit: u32,
+    },
+    /// Ends it, once nothing is left, and erases the history.
+    FinishForget {
+        /// Which forgetting.
+        mark: i64,
+    },
 }
 
 /// The answer to a [`ConnectorCommand`].
@@ -158,6 +179,18 @@ pub enum ConnectorReply {
     CandidateNow(Option<CandidateState>),
     /// The partitions that owe a sweep, by name.
     OwedSweeps(Vec<OwedSweep>),
+    /// The forgetting that has begun and not ended, or none.
+    Forgetting(Option<Forgetting>),
+    /// A part is removed.
+    PageForgotten {
+        /// Nothing is left.
+        is_done: bool,
+    },
+    /// The forgetting with this mark has ended before. Nothing was done.
+    ForgetOver {
+        /// It went through; else it was abandoned.
+        is_forgotten: bool,
+    },
 }
 
 /// What a sync is doing.

@@ -39,6 +39,11 @@ impl Aggregate for Connector {
             ConnectorCommand::CursorLost { .. } => "cursor_lost",
             ConnectorCommand::OwedSweeps => "owed_sweeps",
             ConnectorCommand::DropDocumentCandidates { .. } => "drop_document_candidates",
+            ConnectorCommand::BeginForget => "begin_forget",
+            ConnectorCommand::Forgetting => "forgetting",
+            ConnectorCommand::AbandonForget { .. } => "abandon_forget",
+            ConnectorCommand::ForgetPage { .. } => "forget_page",
+            ConnectorCommand::FinishForget { .. } => "finish_forget",
         }
     }
 
@@ -52,6 +57,7 @@ impl Aggregate for Connector {
                 | ConnectorCommand::SweepCheckpoint { .. }
                 | ConnectorCommand::Candidates { .. }
                 | ConnectorCommand::OwedSweeps
+                | ConnectorCommand::Forgetting
         )
     }
 
@@ -68,6 +74,7 @@ impl Aggregate for Connector {
         if let Some(fence) = context.fence.as_ref().filter(|fence| fence.scope == scope) {
             fence.check(self.standing_lease(context))?;
         }
+        self.refuse_while_forgotten(&naming, command)?;
         self.dispatch(&naming, command, context)
     }
 
@@ -152,6 +159,13 @@ impl Connector {
             ConnectorCommand::DropDocumentCandidates { document_id } => {
                 return Ok(self.drop_document_candidates(document_id, context));
             }
+            ConnectorCommand::BeginForget => return Ok(self.begin_forget(context)),
+            ConnectorCommand::AbandonForget { mark } => return Ok(self.abandon_forget(*mark)),
+            ConnectorCommand::ForgetPage { mark, limit } => {
+                return self.forget_page(*mark, *limit);
+            }
+            ConnectorCommand::FinishForget { mark } => return self.finish_forget(*mark),
+            ConnectorCommand::Forgetting => ConnectorReply::Forgetting(self.forgetting),
             ConnectorCommand::SyncState => ConnectorReply::SyncState(self.sync_state()),
             ConnectorCommand::Lease => {
                 ConnectorReply::StandingLease(self.standing_lease(context).cloned())

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::command::{CandidateKey, ReceiptKey};
 use super::compare::KnownDocument;
-use super::state::{ReceiptFacts, SyncRecord};
+use super::state::{Forgetting, ReceiptFacts, SyncRecord};
 use super::view::CommitResult;
 use crate::base::{
     DocumentId, Error, ModelId, PartitionId, Provenance, Result, StreamKind, Timestamp,
@@ -57,6 +57,51 @@ pub enum ConnectorEvent {
     CheckpointMoved(CheckpointMoved),
     /// The provider lost the cursor: a sweep is owed.
     CursorLost(CursorLost),
+    /// The account is being disconnected; the sync lease is gone.
+    ConnectionForgetBegun(ConnectionForgetBegun),
+    /// It is not disconnected after all. The lease stays gone.
+    ConnectionForgetAbandoned,
+    /// Pages of a receipt, or the whole of it, are gone with the connection.
+    ReceiptForgotten(ReceiptForgotten),
+    /// What was left of a partition is gone with the connection.
+    PartitionForgotten(PartitionForgotten),
+    /// The connection is gone, and the history before this event erased.
+    ConnectionForgotten(ConnectionForgotten),
+}
+
+/// The account is being disconnected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConnectionForgetBegun {
+    /// The mark and its time.
+    pub forgetting: Forgetting,
+}
+
+/// Pages of a receipt are gone, from its end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReceiptForgotten {
+    /// The receipt.
+    pub key: ReceiptKey,
+    /// How many pages it still has.
+    pub pages_kept: u32,
+    /// How many are gone.
+    pub pages_gone: u32,
+    /// The receipt itself is gone too.
+    pub is_whole: bool,
+}
+
+/// What was left of a partition is gone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartitionForgotten {
+    /// The partition.
+    pub partition: PartitionId,
+}
+
+/// The connection is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConnectionForgotten {
+    /// Which forgetting went through: a number and no content, so that whoever was at it too can
+    /// tell this end from an abandonment.
+    pub mark: i64,
 }
 
 /// The sync lease is held longer.
@@ -245,13 +290,20 @@ impl StoredEvent for ConnectorEvent {
             Self::CandidateDropped(_) => 17,
             Self::CheckpointMoved(_) => 18,
             Self::CursorLost(_) => 19,
+            Self::ConnectionForgetBegun(_) => 20,
+            Self::ConnectionForgetAbandoned => 21,
+            Self::ReceiptForgotten(_) => 22,
+            Self::PartitionForgotten(_) => 23,
+            Self::ConnectionForgotten(_) => 24,
         }
     }
 
     fn encode_with<E: PayloadEncoder>(&self, encoder: E) -> Result<Vec<u8>> {
         match self {
             Self::SyncStateSet(event) | Self::SyncProgressUpdated(event) => encoder.encode(event),
-            Self::SyncStateDeleted | Self::LeaseReleased => encoder.encode(&()),
+            Self::SyncStateDeleted | Self::LeaseReleased | Self::ConnectionForgetAbandoned => {
+                encoder.encode(&())
+            }
             Self::LeaseAcquired(event) => encoder.encode(event),
             Self::LeaseRenewed(event) => encoder.encode(event),
             Self::ReceiptBegun(event) => encoder.encode(event),
@@ -266,6 +318,10 @@ impl StoredEvent for ConnectorEvent {
             Self::CandidateApplied(event) | Self::CandidateDropped(event) => encoder.encode(event),
             Self::CheckpointMoved(event) => encoder.encode(event),
             Self::CursorLost(event) => encoder.encode(event),
+            Self::ConnectionForgetBegun(event) => encoder.encode(event),
+            Self::ReceiptForgotten(event) => encoder.encode(event),
+            Self::PartitionForgotten(event) => encoder.encode(event),
+            Self::ConnectionForgotten(event) => encoder.encode(event),
         }
     }
 
@@ -290,6 +346,11 @@ impl StoredEvent for ConnectorEvent {
             (17, 1) => decoder.decode().map(Self::CandidateDropped),
             (18, 1) => decoder.decode().map(Self::CheckpointMoved),
             (19, 1) => decoder.decode().map(Self::CursorLost),
+            (20, 1) => decoder.decode().map(Self::ConnectionForgetBegun),
+            (21, 1) => decoder.decode().map(|()| Self::ConnectionForgetAbandoned),
+            (22, 1) => decoder.decode().map(Self::ReceiptForgotten),
+            (23, 1) => decoder.decode().map(Self::PartitionForgotten),
+            (24, 1) => decoder.decode().map(Self::ConnectionForgotten),
             _ => Err(Error::UnknownSchema {
                 what: "event",
                 kind: KIND.number(),
@@ -297,5 +358,9 @@ impl StoredEvent for ConnectorEvent {
                 schema,
             }),
         }
+    }
+
+    fn is_swept(&self) -> bool {
+        matches!(self, Self::ConnectionForgotten(_))
     }
 }

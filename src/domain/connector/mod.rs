@@ -12,6 +12,7 @@ mod compare;
 mod content;
 mod decide;
 mod event;
+mod forget;
 mod lease;
 mod receipt;
 mod rows;
@@ -28,12 +29,13 @@ pub use compare::{Comparer, Comparison, KnownDocument, StandingCandidate};
 pub use content::{SourceIdList, keep_content, pages_digest};
 pub use event::{
     CandidateApplyFailed, CandidateConfirmed, CandidateDeferred, CandidateGone, CandidatesCreated,
-    CandidatesWithdrawn, CheckpointMoved, ConnectorEvent, CursorLost, DroppedReceipt, LeaseRenewed,
-    ReceiptBegun, ReceiptCommitted, ReceiptCompleted, ReceiptExtended,
+    CandidatesWithdrawn, CheckpointMoved, ConnectionForgetBegun, ConnectionForgotten,
+    ConnectorEvent, CursorLost, DroppedReceipt, LeaseRenewed, PartitionForgotten, ReceiptBegun,
+    ReceiptCommitted, ReceiptCompleted, ReceiptExtended, ReceiptForgotten,
 };
 pub use state::{
-    Candidate, CandidateState, Completion, Connector, Era, Owed, Partition, Receipt, ReceiptFacts,
-    ReceiptPhase, SweptEra, SyncRecord,
+    Candidate, CandidateState, Completion, Connector, Era, Forgetting, Owed, Partition, Receipt,
+    ReceiptFacts, ReceiptPhase, SweptEra, SyncRecord,
 };
 pub use view::{CommitResult, OwedSweep, SweepCandidate, SweepCheckpoint, SweepReceipt, SyncState};
 

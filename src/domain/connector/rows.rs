@@ -4,7 +4,7 @@ use super::command::{CandidateKey, ReceiptKey};
 use super::event::ConnectorEvent;
 use super::state::{Candidate, Connector, Partition, Receipt, ReceiptPhase, SweptEra};
 use crate::base::{ConnectorName, DocumentId, Json, OwnerDid, PartitionId, Provenance};
-use crate::domain::{ContentRef, LeaseScope, Row, RowKey, Table, Value};
+use crate::domain::{ContentRef, LeaseScope, Row, RowKey, Table, Value, forgetting_key};
 
 /// The place of `recovery` in the sync state's row.
 pub(super) const RECOVERY_COLUMN: usize = 8;
@@ -140,7 +140,26 @@ impl Naming<'_> {
             ConnectorEvent::CursorLost(lost) => {
                 rows.push(self.key(Table::OwedSweep, &lost.partition, []));
             }
+            ConnectorEvent::ConnectionForgetBegun(_)
+            | ConnectorEvent::ConnectionForgetAbandoned
+            | ConnectorEvent::ConnectionForgotten(_) => {
+                rows.extend([self.forgetting(), self.lease().row_key(), self.sync_state()]);
+            }
+            ConnectorEvent::ReceiptForgotten(forgotten) => {
+                let (key, kept) = (&forgotten.key, forgotten.pages_kept);
+                let gone = kept..kept.saturating_add(forgotten.pages_gone);
+                rows.extend(gone.map(|page| self.page(key, page)));
+                rows.push(self.receipt(&key.partition, &key.provenance));
+            }
+            ConnectorEvent::PartitionForgotten(forgotten) => {
+                let tables = [Table::SweepCheckpoint, Table::OwedSweep];
+                rows.extend(tables.map(|table| self.key(table, &forgotten.partition, [])));
+            }
         }
+    }
+
+    fn forgetting(&self) -> RowKey {
+        forgetting_key(self.owner, self.connector)
     }
 
     /// The row of a key as the state has it.
@@ -184,6 +203,12 @@ impl Naming<'_> {
                 values.push(Value::Int(owed.since.as_millis()));
                 Some(Row::new(key.table, values))
             }
+            Table::Forgetting => {
+                let forgetting = state.forgetting?;
+                let mut values = self.forgetting().values;
+                values.push(Value::Int(forgetting.begun_at.as_millis()));
+                Some(Row::new(key.table, values))
+            }
             _ => None,
         }
     }
@@ -215,6 +240,7 @@ impl Naming<'_> {
         let mut rows = Vec::new();
         rows.extend(state.lease.iter().map(|_| self.lease().row_key()));
         rows.extend(state.sync.iter().map(|_| self.sync_state()));
+        rows.extend(state.forgetting.iter().map(|_| self.forgetting()));
         for (partition, known) in &state.partitions {
             self.partition_rows(partition, known, &mut rows);
         }

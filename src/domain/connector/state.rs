@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::command::{ReceiptKey, ReceiptKind, SyncStatus};
-use super::event::{ConnectorEvent, ReceiptBegun, ReceiptCommitted};
+use super::event::{ConnectorEvent, ReceiptBegun, ReceiptCommitted, ReceiptForgotten};
 use super::view::{CommitResult, SweepCheckpoint};
 use crate::base::{
     DocumentId, Json, ModelId, PartitionId, Provenance, Rfc3339, SourceId, Timestamp,
@@ -28,6 +28,19 @@ pub struct Connector {
     pub(super) lease: Option<Lease>,
     /// What is known of each partition.
     pub(super) partitions: BTreeMap<PartitionId, Partition>,
+    /// The forgetting that has begun and not ended.
+    pub(super) forgetting: Option<Forgetting>,
+    /// The mark of the newest forgetting that went through; 0 before the first.
+    pub(super) forgotten: i64,
+}
+
+/// A forgetting that has begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forgetting {
+    /// The stream version of its begin, which tells it from earlier and later ones.
+    pub mark: i64,
+    /// When it began.
+    pub begun_at: Timestamp,
 }
 
 /// The sync state as events hold it.
@@ -270,7 +283,29 @@ impl Connector {
             ConnectorEvent::CheckpointMoved(moved) => {
                 self.partition(&moved.key.partition).move_checkpoint(moved);
             }
+            ConnectorEvent::ConnectionForgetBegun(begun) => {
+                self.lease = None;
+                self.forgetting = Some(begun.forgetting);
+            }
+            ConnectorEvent::ConnectionForgetAbandoned => self.forgetting = None,
+            ConnectorEvent::ConnectionForgotten(forgotten) => {
+                *self = Self { forgotten: forgotten.mark, ..Self::default() };
+            }
+            ConnectorEvent::PartitionForgotten(forgotten) => {
+                self.partitions.remove(&forgotten.partition);
+            }
+            ConnectorEvent::ReceiptForgotten(forgotten) => self.forget_receipt(forgotten),
             _ => self.apply_candidate_event(event),
+        }
+    }
+
+    fn forget_receipt(&mut self, forgotten: &ReceiptForgotten) {
+        let key = &forgotten.key;
+        if forgotten.is_whole {
+            self.partition(&key.partition).receipts.remove(&key.provenance);
+        } else if let Some(receipt) = self.receipt_mut(key) {
+            let kept = usize::try_from(forgotten.pages_kept).unwrap_or(usize::MAX);
+            receipt.pages.truncate(kept);
         }
     }
 

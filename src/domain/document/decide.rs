@@ -210,6 +210,7 @@ impl Document {
         });
         let mut after = self.clone();
         after.apply_event(&event);
+        after.has_history = self.has_history;
         if &after == self {
             return Decision::unchanged(DocumentReply::Done);
         }

@@ -236,45 +236,71 @@ enum Comes {
     Is(Box<Operation>),
 }
 
+fn claim_comes(mut after: Operation, phase: Phase, lease: Option<Stands>, new: i64) -> Comes {
+    if matches!(phase, Committed | Dead) {
+        return Comes::Finished;
+    }
+    if let Some(lease) = lease
+        && (lease.holder, lease.generation, lease.expires_at) == ("other", 1, NOW + 1)
+    {
+        return Comes::Refused(Error::OperationBusy {
+            operation_id: op(ID),
+            expires_at: time(NOW + 1),
+        });
+    }
+    if matches!(phase, DeferredLater | ReconcileDeferredLater) {
+        return Comes::Refused(Error::Deferred {
+            operation_id: op(ID),
+            not_before: time(NOW + 1),
+            reason: "offline",
+        });
+    }
+    if matches!(phase, Unsent | DeferredDue) {
+        after.attempts = 4;
+    } else {
+        after.phase = OperationPhase::ReconcileOnly { sent: MARK, read_at: None };
+    }
+    after.deferral = None;
+    after.lease =
+        Some(Lease { holder: holder("me"), token: token(new), expires_at: time(NOW + TTL) });
+    Comes::Is(Box::new(after))
+}
+
+fn record_comes(mut after: Operation, phase: Phase, lease: Option<Stands>, ask: Ask) -> Comes {
+    if ask == Ask::Unknown {
+        match phase {
+            Sent => after.phase = OperationPhase::ReconcileOnly { sent: MARK, read_at: None },
+            Unsent => {
+                let until = time(lease.map_or(0, |lease| lease.expires_at).max(NOW));
+                let mark = SendMark { started_at: time(NOW), until };
+                after.phase = OperationPhase::ReconcileOnly { sent: mark, read_at: None };
+            }
+            _ => return Comes::Nothing,
+        }
+    } else {
+        match phase {
+            Unsent => return Comes::Nothing,
+            Sent => return Comes::Refused(Error::ReconcileFirst { operation_id: op(ID) }),
+            ReadLate => after.phase = OperationPhase::Attempted { sent: None },
+            _ => {
+                return Comes::Refused(Error::ReconcileTooEarly {
+                    operation_id: op(ID),
+                    not_before: time(SHOWN),
+                });
+            }
+        }
+    }
+    Comes::Is(Box::new(after))
+}
+
 fn expected(before: &Operation, phase: Phase, lease: Option<Stands>, ask: Ask, new: i64) -> Comes {
     let mut after = before.clone();
     after.updated_at = time(NOW);
-    let sent = OperationPhase::ReconcileOnly { sent: MARK, read_at: None };
     match ask {
         Ask::ClaimOtherFacts(_) => {
             return Comes::Refused(Error::OperationMismatch { operation_id: op(ID) });
         }
-        Ask::Claim => {
-            if matches!(phase, Committed | Dead) {
-                return Comes::Finished;
-            }
-            if let Some(lease) = lease
-                && (lease.holder, lease.generation, lease.expires_at) == ("other", 1, NOW + 1)
-            {
-                return Comes::Refused(Error::OperationBusy {
-                    operation_id: op(ID),
-                    expires_at: time(NOW + 1),
-                });
-            }
-            if matches!(phase, DeferredLater | ReconcileDeferredLater) {
-                return Comes::Refused(Error::Deferred {
-                    operation_id: op(ID),
-                    not_before: time(NOW + 1),
-                    reason: "offline",
-                });
-            }
-            if matches!(phase, Unsent | DeferredDue) {
-                after.attempts = 4;
-            } else {
-                after.phase = sent;
-            }
-            after.deferral = None;
-            after.lease = Some(Lease {
-                holder: holder("me"),
-                token: token(new),
-                expires_at: time(NOW + TTL),
-            });
-        }
+        Ask::Claim => return claim_comes(after, phase, lease, new),
         Ask::Mark => match (phase, lease.map(|lease| lease.expires_at > NOW)) {
             (Unsent, Some(true)) => {
                 let mark = SendMark { started_at: time(NOW), until: time(NOW + 1) };
@@ -299,26 +325,7 @@ fn expected(before: &Operation, phase: Phase, lease: Option<Stands>, ask: Ask, n
                 not_before: time(NOW + 300),
             });
         }
-        Ask::Unknown => match phase {
-            Sent => after.phase = sent,
-            Unsent => {
-                let until = time(lease.map_or(0, |lease| lease.expires_at).max(NOW));
-                let mark = SendMark { started_at: time(NOW), until };
-                after.phase = OperationPhase::ReconcileOnly { sent: mark, read_at: None };
-            }
-            _ => return Comes::Nothing,
-        },
-        Ask::NotWritten => match phase {
-            Unsent => return Comes::Nothing,
-            Sent => return Comes::Refused(Error::ReconcileFirst { operation_id: op(ID) }),
-            ReadLate => after.phase = OperationPhase::Attempted { sent: None },
-            _ => {
-                return Comes::Refused(Error::ReconcileTooEarly {
-                    operation_id: op(ID),
-                    not_before: time(SHOWN),
-                });
-            }
-        },
+        Ask::Unknown | Ask::NotWritten => return record_comes(after, phase, lease, ask),
         Ask::BeginRead => {
             if !phase.is_reconciling() {
                 return Comes::Invalid("operation");

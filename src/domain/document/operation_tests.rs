@@ -407,6 +407,7 @@ fn forgetting_a_connection_takes_trim_and_watch_and_keeps_what_stops_a_replay() 
     let reply = given.done(&claim("a", "me"), at(1_400));
     assert!(matches!(reply, DocumentReply::Finished(_)), "{reply:?}");
     given.when(&forget("did:web:o"), at(1_500)).then_nothing();
+    fresh().when(&forget("did:web:o"), at(1)).then_nothing();
 }
 
 #[test]

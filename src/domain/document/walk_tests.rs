@@ -60,27 +60,37 @@ impl World {
         *self.seen.entry(what).or_default() += 1;
     }
 
-    fn command(&mut self, dice: &mut Dice) -> (&'static str, FencingToken, DocumentCommand) {
+    fn command(
+        &mut self,
+        dice: &mut Dice,
+        given: &Given<Document>,
+    ) -> (&'static str, FencingToken, DocumentCommand) {
         let id = dice.one_of(&IDS);
+        let operation = given.state.operations.get(&op(id));
+        if operation.is_some_and(|of| of.lease.is_none()) && dice.roll(3) > 0 {
+            return (id, token(0), claim(id, dice.one_of(&HOLDERS)));
+        }
         let mine: Vec<_> = self.claims.iter().filter(|(of, _)| *of == id).collect();
         let Some(&&(_, newest)) = mine.last() else {
             return (id, token(0), claim(id, dice.one_of(&HOLDERS)));
         };
         let token = if dice.roll(4) == 0 { dice.one_of(&mine).1 } else { newest };
+        if self.sent.get(&(id, token)) == Some(&Request::Refused) && dice.roll(3) == 0 {
+            return (id, token, defer(id, token, true));
+        }
+        // An honest host says so only when its read has not shown the write.
+        if self.reads.get(&(id, token)) == Some(&false) && dice.roll(3) == 0 {
+            return (id, token, record(id, token, OperationOutcome::NotWritten));
+        }
         let command = match dice.roll(20) {
             0..=2 => claim(id, dice.one_of(&HOLDERS)),
             3..=6 => mark(id, token),
             7 => defer(id, token, false),
-            8 if self.sent.get(&(id, token)) == Some(&Request::Refused) => defer(id, token, true),
-            9 | 10 => record(id, token, OperationOutcome::Unknown),
+            8..=10 => record(id, token, OperationOutcome::Unknown),
             11..=13 => begin_read(id, token),
-            // An honest host says so only when its read has not shown the write.
-            14..=16 if self.reads.get(&(id, token)) == Some(&false) => {
-                record(id, token, OperationOutcome::NotWritten)
-            }
             17 => renew(id, token),
             18 => release(id, token),
-            19 if dice.roll(6) == 0 => {
+            19 if dice.roll(8) == 0 => {
                 let outcomes = [committed(None), committed(Some(options(dice.roll(9)))), dead()];
                 finalize(id, token, dice.one_of(&outcomes))
             }
@@ -119,18 +129,17 @@ impl World {
             }
             (DocumentCommand::BeginReconcileRead { .. }, _) => {
                 let requests = self.requests.get(id).into_iter().flatten();
-                let is_shown = |request: &Request| match request {
-                    Request::Refused => false,
-                    Request::Shown(at) => *at < now,
-                };
-                let shown = requests.map(is_shown).any(|shown| shown);
-                self.reads.insert((id, token), shown);
+                let mut shown = requests.map(|request| match request {
+                    Request::Refused => i64::MAX,
+                    Request::Shown(at) => *at,
+                });
+                self.reads.insert((id, token), shown.any(|at| at < now));
             }
-            (DocumentCommand::RecordOperation { outcome, .. }, _) => {
-                if *outcome == OperationOutcome::NotWritten && was_unknown {
-                    self.unproven.insert(id, 0);
-                    self.count("proven");
-                }
+            (DocumentCommand::RecordOperation { outcome, .. }, _)
+                if *outcome == OperationOutcome::NotWritten && was_unknown =>
+            {
+                self.unproven.insert(id, 0);
+                self.count("proven");
             }
             (DocumentCommand::DeferOperation { deferral, .. }, _)
                 if deferral.definite_refusal && was_marked =>
@@ -140,6 +149,17 @@ impl World {
             }
             _ => {}
         }
+    }
+}
+
+/// The time at which a write that was sent is shown at the latest, and who may ask for it.
+fn last_moment(given: &Given<Document>, id: &str) -> Option<(i64, FencingToken)> {
+    let operation = given.state.operations.get(&op(id))?;
+    match operation.phase {
+        OperationPhase::ReconcileOnly { sent, .. } => {
+            Some((sent.until.as_millis() + DELAY, operation.lease.as_ref()?.token))
+        }
+        _ => None,
     }
 }
 
@@ -179,7 +199,13 @@ fn no_walk_writes_twice_and_final_is_final() {
         let mut now = 1_000;
         for _ in 0..250 {
             now += if dice.roll(6) == 0 { dice.roll(2_500) } else { dice.roll(60) };
-            let (id, token, command) = world.command(&mut dice);
+            let (id, mut token, mut command) = world.command(&mut dice, &given);
+            if let Some((moment, newest)) = last_moment(&given, id)
+                && moment > now
+                && dice.roll(2) == 0
+            {
+                (now, token, command) = (moment, newest, begin_read(id, newest));
+            }
             let before = given.state.operations.clone();
             let was = before.get(&op(id)).cloned();
             match given.tried(&command, at(now)) {

@@ -2,16 +2,65 @@
 //!
 //! NULL equals NULL alone and is less than nothing; in an order it comes first.
 
+use std::collections::BTreeSet;
+
 use super::tables::Tables;
-use crate::domain::{Row, RowKey, Value};
-use crate::journal::port::{Compare, Filter, RowQuery};
+use crate::domain::{
+    DueRow, DueSource, OPERATION_DOCUMENT_COLUMN, OPERATION_DUE_COLUMN, Row, RowKey, Table, Value,
+};
+use crate::journal::port::{Compare, DueCandidates, DuePage, Filter, RowQuery};
 
 impl Tables {
+    fn table(&self, table: Table) -> impl Iterator<Item = &Row> {
+        let first = RowKey::new(table, Vec::new());
+        let rows = self.rows.range(first..).take_while(move |(key, _)| key.table == table);
+        rows.map(|(_, row)| row)
+    }
+
+    pub(super) fn due(&self, page: &DuePage) -> Vec<DueRow> {
+        let rows = self.of_sources(page.sources).filter(|row| row.due_at <= page.until);
+        let mut rows: Vec<_> =
+            rows.filter(|row| page.after.as_ref().is_none_or(|after| row > after)).collect();
+        rows.sort();
+        rows.truncate(usize::try_from(page.limit).unwrap_or(usize::MAX));
+        rows
+    }
+
+    /// The rows of these sources, in no order.
+    pub(super) fn of_sources(&self, sources: &[DueSource]) -> impl Iterator<Item = DueRow> {
+        let busy = self.busy_documents();
+        sources.iter().flat_map(move |&source| {
+            let spec = source.spec();
+            let rows = self.table(spec.table).filter(|row| {
+                spec.yields_for.is_none_or(|document| !busy.contains(&row.values[document]))
+            });
+            rows.filter_map(|row| DueRow::of(source, row)).collect::<Vec<_>>()
+        })
+    }
+
+    /// The documents that have an unfinished operation.
+    fn busy_documents(&self) -> BTreeSet<&Value> {
+        let operations = self.table(Table::Operation);
+        let unfinished = operations.filter(|row| row.values[OPERATION_DUE_COLUMN] != Value::Null);
+        unfinished.map(|row| &row.values[OPERATION_DOCUMENT_COLUMN]).collect()
+    }
+
+    pub(super) fn due_candidates(&self, page: &DueCandidates) -> Vec<Row> {
+        let names = [Value::Text(page.owner.shared()), Value::Text(page.connector.shared())];
+        let mut found: Vec<&Row> = self
+            .of_sources(&[DueSource::SweepCandidate])
+            .filter(|row| row.due_at <= page.until && row.names.starts_with(&names))
+            .filter_map(|row| self.rows.get(&RowKey::new(Table::SweepCandidate, row.names)))
+            .collect();
+        let order = [DueSource::SweepCandidate.spec().due, 4, 2, 3];
+        found.sort_by(|one, other| place(one, &order).cmp(&place(other, &order)));
+        found.truncate(usize::try_from(page.limit).unwrap_or(usize::MAX));
+        found.into_iter().cloned().collect()
+    }
+
     pub(super) fn query(&self, query: &RowQuery) -> Vec<Row> {
-        let first = RowKey::new(query.table, Vec::new());
-        let table = self.rows.range(first..).take_while(|(key, _)| key.table == query.table);
-        let mut found: Vec<(Vec<&Value>, &Row)> = table
-            .map(|(_, row)| row)
+        let mut found: Vec<(Vec<&Value>, &Row)> = self
+            .table(query.table)
             .filter(|row| query.filters.iter().all(|filter| holds(filter, row)))
             .map(|row| (place(row, &query.order), row))
             .filter(|(place, _)| is_behind(place, query.after.as_deref()))

@@ -10,11 +10,12 @@ use uuid::Uuid;
 use super::Inner;
 use super::tables::Tables;
 use crate::base::{Error, Result, StreamName, Timestamp};
-use crate::domain::{Row, RowChange, RowKey};
+use crate::domain::{DueRow, DueSource, Row, RowChange, RowKey};
 use crate::journal::chain::snapshot_checksum;
 use crate::journal::port::{
-    Append, AppendOutcome, BatchError, BoxFuture, CommandRecord, Expected, Heads, HistoryCut,
-    JournalRecord, Loaded, NewSnapshot, RowQuery, SnapshotRecord, Storage, StreamPage,
+    Append, AppendOutcome, BatchError, BoxFuture, CommandRecord, DueCandidates, DuePage, Expected,
+    Heads, HistoryCut, JournalRecord, Loaded, NewSnapshot, RowQuery, SnapshotRecord, Storage,
+    StreamPage,
 };
 
 /// The generation of every database in memory: none is ever restored from a backup.
@@ -148,6 +149,32 @@ impl Storage for MemoryStorage {
         self.with(move |tables| tables.rows.get(key).cloned())
     }
 
+    fn due<'a>(&'a self, page: &'a DuePage) -> BoxFuture<'a, Result<Vec<DueRow>>> {
+        self.with(move |tables| tables.due(page))
+    }
+
+    fn count_due<'a>(
+        &'a self,
+        sources: &'a [DueSource],
+        until: Timestamp,
+    ) -> BoxFuture<'a, Result<u64>> {
+        self.with(move |tables| {
+            let rows = tables.of_sources(sources).filter(|row| row.due_at <= until);
+            u64::try_from(rows.count()).unwrap_or(u64::MAX)
+        })
+    }
+
+    fn next_due(&self, after: Option<Timestamp>) -> BoxFuture<'_, Result<Option<Timestamp>>> {
+        self.with(move |tables| {
+            let times = tables.of_sources(DueSource::WAITING).map(|row| row.due_at);
+            times.filter(|at| after.is_none_or(|after| *at > after)).min()
+        })
+    }
+
+    fn due_candidates<'a>(&'a self, page: &'a DueCandidates) -> BoxFuture<'a, Result<Vec<Row>>> {
+        self.with(move |tables| tables.due_candidates(page))
+    }
+
     fn events<'a>(&'a self, after: i64, limit: u32) -> BoxFuture<'a, Result<Vec<JournalRecord>>> {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         self.with(move |tables| match after.checked_add(1) {
@@ -217,8 +244,8 @@ impl Storage for MemoryStorage {
         self.inner.committed.subscribe()
     }
 
-    fn idle(&self) -> BoxFuture<'_, Result<()>> {
-        self.with(|_| ())
+    fn idle(&self) -> BoxFuture<'_, Result<bool>> {
+        self.with(|_| true)
     }
 
     fn close(&self) -> BoxFuture<'_, Result<()>> {

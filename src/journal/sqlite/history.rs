@@ -33,7 +33,7 @@ WHERE s.name = ?1 AND j.stream_version > coalesce( \
 ORDER BY part, version";
 
 impl Readers {
-    async fn all(
+    pub(super) async fn all(
         &self,
         sql: impl SqlSafeStr,
         arguments: SqliteArguments,

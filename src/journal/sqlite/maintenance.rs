@@ -127,7 +127,7 @@ impl Writer {
 
     /// Moves the log to the file; after an erasure the log is truncated too, or the erased bytes
     /// would stay in it.
-    pub(super) async fn idle(&mut self) -> Result<()> {
+    pub(super) async fn idle(&mut self) -> Result<bool> {
         if self.has_erased {
             let is_blocked = self.truncate_log().await?;
             gauge!(TRUNCATE_BLOCKED).set(if is_blocked { 1.0 } else { 0.0 });
@@ -136,7 +136,7 @@ impl Writer {
             checkpoint(self.ready().await?, "PRAGMA wal_checkpoint(PASSIVE)").await?;
         }
         self.connector.measure_log();
-        Ok(())
+        Ok(!self.has_erased)
     }
 
     /// Moves the log to the file and truncates it. `true`: a reader is in the way.

@@ -8,6 +8,7 @@
 //! one text of statements. Readers have their own connections and see what is committed.
 
 mod connect;
+mod due;
 mod fault;
 mod heads;
 mod history;
@@ -35,11 +36,11 @@ use self::lock::StoreLock;
 use self::readers::Readers;
 use self::writer::Writer;
 use super::port::{
-    Append, AppendOutcome, BatchError, BoxFuture, CommandRecord, Expected, Heads, HistoryCut,
-    JournalRecord, Loaded, NewSnapshot, RowQuery, Storage, StreamPage,
+    Append, AppendOutcome, BatchError, BoxFuture, CommandRecord, DueCandidates, DuePage, Expected,
+    Heads, HistoryCut, JournalRecord, Loaded, NewSnapshot, RowQuery, Storage, StreamPage,
 };
 use crate::base::{Error, Result, StorageFault, StreamName, Timestamp};
-use crate::domain::{Row, RowChange, RowKey};
+use crate::domain::{DueRow, DueSource, Row, RowChange, RowKey};
 
 /// A store's journal and read tables in a SQLite file.
 #[derive(Debug)]
@@ -173,6 +174,26 @@ impl Storage for SqliteStorage {
         Box::pin(self.readers.row(key))
     }
 
+    fn due<'a>(&'a self, page: &'a DuePage) -> BoxFuture<'a, Result<Vec<DueRow>>> {
+        Box::pin(self.readers.due(page))
+    }
+
+    fn count_due<'a>(
+        &'a self,
+        sources: &'a [DueSource],
+        until: Timestamp,
+    ) -> BoxFuture<'a, Result<u64>> {
+        Box::pin(self.readers.count_due(sources, until))
+    }
+
+    fn next_due(&self, after: Option<Timestamp>) -> BoxFuture<'_, Result<Option<Timestamp>>> {
+        Box::pin(self.readers.next_due(after))
+    }
+
+    fn due_candidates<'a>(&'a self, page: &'a DueCandidates) -> BoxFuture<'a, Result<Vec<Row>>> {
+        Box::pin(self.readers.due_candidates(page))
+    }
+
     fn events<'a>(&'a self, after: i64, limit: u32) -> BoxFuture<'a, Result<Vec<JournalRecord>>> {
         Box::pin(self.readers.events(after, limit))
     }
@@ -223,7 +244,7 @@ impl Storage for SqliteStorage {
         self.committed.subscribe()
     }
 
-    fn idle(&self) -> BoxFuture<'_, Result<()>> {
+    fn idle(&self) -> BoxFuture<'_, Result<bool>> {
         Box::pin(async move { self.writer.lock().await.idle().await })
     }
 

@@ -21,7 +21,11 @@ pub(super) struct Built {
 }
 
 impl Built {
-    fn bind(&mut self, value: &Value) -> Result<()> {
+    pub(super) fn new(sql: &str) -> Self {
+        Self { sql: sql.to_owned(), arguments: SqliteArguments::default() }
+    }
+
+    pub(super) fn bind(&mut self, value: &Value) -> Result<()> {
         add_value(value, &mut self.arguments)
             .map_err(|error| storage_error(error, "binding a value"))
     }
@@ -30,7 +34,7 @@ impl Built {
 /// The SQL of a page of rows.
 pub(super) fn build(query: &RowQuery) -> Result<Built> {
     let spec = query.table.spec();
-    let mut built = Built { sql: String::from("SELECT "), arguments: SqliteArguments::default() };
+    let mut built = Built::new("SELECT ");
     write_names(&mut built.sql, spec.columns.iter());
     let _ = write!(built.sql, " FROM {} WHERE 1", spec.name);
     for filter in &query.filters {

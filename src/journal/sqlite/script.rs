@@ -17,8 +17,8 @@ use crate::journal::batch::Plan;
 /// many that prepared ones are not found again.
 const MAX_JOINED_ROWS: usize = 24;
 
-/// A value of a statement.
-#[derive(Clone, Copy, Debug)]
+/// A value of a statement. Without `Debug`, as it may be a secret.
+#[derive(Clone, Copy)]
 pub(super) enum Bind<'p> {
     Int(i64),
     Name(&'p StreamName),
@@ -59,14 +59,13 @@ pub(super) struct Failure {
 }
 
 /// The rows of statements of one shape.
-#[derive(Debug)]
 struct Section<'p> {
     shape: Shape,
     binds: Vec<Bind<'p>>,
 }
 
 /// The statements of one transaction, in their order.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Script<'p> {
     sections: Vec<Section<'p>>,
 }

@@ -7,7 +7,7 @@ use super::build::{
 use super::{Rule, rule};
 use crate::base::Result;
 use crate::domain::RowChange;
-use crate::journal::port::{AppendOutcome, Expected, Storage};
+use crate::journal::port::{Append, AppendOutcome, Expected, Storage};
 
 pub(super) const RULES: &[Rule] = &[
     rule!(an_append_is_judged_on_version_and_command_id),
@@ -17,6 +17,9 @@ pub(super) const RULES: &[Rule] = &[
     rule!(a_refused_append_never_fails_its_neighbours),
     rule!(a_fence_holds_only_with_the_current_token),
     rule!(a_fence_is_judged_on_the_leases_that_the_batch_wrote_before_it),
+    rule!(a_row_that_must_be_absent_refuses_that_append_alone),
+    rule!(an_absence_is_judged_on_the_rows_that_the_batch_wrote_before_it),
+    rule!(an_absence_is_asked_after_fences_and_heads),
     rule!(a_known_command_id_gets_its_first_outcome),
     rule!(an_outcome_is_kept_without_an_event),
     rule!(outcomes_are_forgotten_by_age),
@@ -160,6 +163,84 @@ async fn a_fence_is_judged_on_the_leases_that_the_batch_wrote_before_it(
     let outcomes = write(storage, &batch).await?;
     let lost = AppendOutcome::FenceLost { fence: old };
     assert_eq!(outcomes, [lost.clone(), COMMITTED, COMMITTED, COMMITTED, lost, COMMITTED]);
+    Ok(())
+}
+
+/// One event on a stream of its own, if there is no trim of the document.
+fn if_absent(command: u128, document: &str) -> Append {
+    let mut append = one(command, &format!("absent:{command}"), Expected::NONE);
+    append.absent.push(trim_key(document));
+    append
+}
+
+fn exists(document: &str) -> AppendOutcome {
+    AppendOutcome::RowExists(trim_key(document))
+}
+
+async fn a_row_that_must_be_absent_refuses_that_append_alone(storage: &dyn Storage) -> Result<()> {
+    commit(storage, &[with_rows(1, vec![RowChange::Put(trim("a", "[]"))])]).await?;
+    let mut second = if_absent(3, "z");
+    second.absent.push(trim_key("a"));
+    second.record = Some(record("command", b"answer"));
+    second.parts[0].rows.push(RowChange::Put(trim("b", "[]")));
+    let batch =
+        [if_absent(2, "a"), second, if_absent(4, "b"), one(5, "document:d", Expected::NONE)];
+    let outcomes = write(storage, &batch).await?;
+    assert_eq!(outcomes, [exists("a"), exists("a"), COMMITTED, COMMITTED]);
+    assert_eq!(storage.row(&trim_key("b")).await?, None);
+    assert_eq!(storage.command(id(3)).await?, None);
+    let streams: Vec<_> = journal(storage).await?.into_iter().map(|event| event.stream).collect();
+    assert_eq!(streams, ["rows:1", "absent:4", "document:d"].map(name));
+    commit(storage, &[with_rows(6, vec![RowChange::Delete(trim_key("a"))])]).await?;
+    commit(storage, &[if_absent(7, "a")]).await
+}
+
+async fn an_absence_is_judged_on_the_rows_that_the_batch_wrote_before_it(
+    storage: &dyn Storage,
+) -> Result<()> {
+    let put = |document| RowChange::Put(trim(document, "[]"));
+    commit(storage, &[with_rows(1, vec![put("stored"), put("taken")])]).await?;
+    // Two streams that both want to be the first to have the row.
+    let first = |command| {
+        let mut append = if_absent(command, "new");
+        append.parts[0].rows.push(put("new"));
+        append
+    };
+    let taken = vec![trim("taken", "[]")];
+    let cases = [
+        (if_absent(2, "stored"), exists("stored")),
+        (with_rows(3, vec![RowChange::Delete(trim_key("stored"))]), COMMITTED),
+        (if_absent(4, "stored"), COMMITTED),
+        (with_rows(5, vec![put("stored")]), COMMITTED),
+        (if_absent(6, "stored"), exists("stored")),
+        (if_absent(7, "taken"), exists("taken")),
+        (
+            with_rows(8, vec![RowChange::Take(trim_key("taken"))]),
+            AppendOutcome::Committed { taken },
+        ),
+        (if_absent(9, "taken"), COMMITTED),
+        (first(10), COMMITTED),
+        (first(11), exists("new")),
+        (with_rows(12, vec![put("gone"), RowChange::Delete(trim_key("gone"))]), COMMITTED),
+        (if_absent(13, "gone"), COMMITTED),
+    ];
+    let (batch, expected): (Vec<Append>, Vec<AppendOutcome>) = cases.into_iter().unzip();
+    assert_eq!(write(storage, &batch).await?, expected);
+    let mut again = first(14);
+    again.parts[0].stream = name("absent:another");
+    assert_eq!(write(storage, &[again]).await?, [exists("new")]);
+    Ok(())
+}
+
+/// A stale decision is made again before its refusal is told.
+async fn an_absence_is_asked_after_fences_and_heads(storage: &dyn Storage) -> Result<()> {
+    commit(storage, &[with_rows(1, vec![RowChange::Put(trim("a", "[]"))])]).await?;
+    let mut stale = if_absent(2, "a");
+    stale.parts[0].expected = at(1, 1);
+    let mut fenced = if_absent(3, "a");
+    fenced.fences.push(fence("c", 1)?);
+    let lost = AppendOutcome::FenceLost { fence: fence("c", 1)? };
+    assert_eq!(write(storage, &[stale, fenced]).await?, [AppendOutcome::Conflict, lost]);
     Ok(())
 }
 

@@ -5,9 +5,11 @@
 
 mod appends;
 mod build;
+mod due;
 mod history;
 mod numbers;
 mod rows;
+mod trims;
 
 use std::sync::Arc;
 
@@ -26,7 +28,9 @@ pub struct Rule {
 
 /// All rules.
 pub fn rules() -> impl Iterator<Item = Rule> {
-    [appends::RULES, numbers::RULES, rows::RULES, history::RULES].into_iter().flatten().copied()
+    let families =
+        [appends::RULES, numbers::RULES, rows::RULES, due::RULES, history::RULES, trims::RULES];
+    families.into_iter().flatten().copied()
 }
 
 /// Tests every rule, each on an empty storage that `open` gives.
