@@ -3,6 +3,7 @@
 //!
 //! Time is simulated; nothing here waits for real time.
 #![cfg(feature = "testing")]
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod common;
 mod field_cases;

@@ -1,5 +1,7 @@
 //! Reads that prove nothing, and providers that show writes late (contract §6).
 
+use std::time::Duration;
+
 use connector_store::Error;
 
 use crate::common::*;
@@ -56,7 +58,7 @@ async fn a_read_under_an_earlier_claim_counts_for_nothing() {
 #[tokio::test]
 async fn a_provider_that_shows_writes_late_needs_its_delay_told() {
     let hides = manners(Condition::None)[1];
-    for (delay, writes) in [(HIDES_FOR * 0, 2), (HIDES_FOR * 3, 1)] {
+    for (delay, writes) in [(Duration::ZERO, 2), (HIDES_FOR * 3, 1)] {
         let (store, clock, _journal) = store().await;
         // Hidden for longer than the permit lasts.
         let provider =
@@ -74,7 +76,7 @@ async fn a_provider_that_shows_writes_late_needs_its_delay_told() {
 async fn the_same_name_after_a_restart_asks_before_it_sends() {
     let (store, clock, _journal) = store().await;
     let provider = Provider::new(&clock, manners(Condition::None)[0]);
-    let task = Task::new("doc", HIDES_FOR * 0);
+    let task = Task::new("doc", Duration::ZERO);
     let id = &task.request.operation_id;
     provider.set_mode(id, Mode::AnswerLost);
     // Claim, mark, look at the permit, send.
