@@ -32,11 +32,18 @@ fn op() -> impl Strategy<Value = Op> {
         1 => connector.clone().prop_map(|at| Op::Release { at }),
         2 => (connector.clone(), document.clone()).prop_map(|(at, to)| Op::Fenced { at, to }),
         3 => (connector.clone(), 0..16_u8).prop_map(|(at, kept)| Op::Enumerate { at, kept }),
-        3 => (connector, document, 0..4_u8)
+        3 => (connector, document.clone(), 0..4_u8)
             .prop_map(|(at, of, what)| Op::Candidate { at, of, what }),
         2 => (0..4_usize, 0..3_i64).prop_map(|(at, expires)| Op::CreateAuth { at, expires }),
         2 => (0..4_usize).prop_map(|at| Op::ConsumeAuth { at }),
         1 => (0..3_i64).prop_map(|cutoff| Op::ExpireAuths { cutoff }),
+        6 => (0..4_usize, document.clone(), 0..2_usize)
+            .prop_map(|(id, at, holder)| Op::Claim { id, at, holder }),
+        14 => (any::<usize>(), 0..10_u8).prop_map(|(which, what)| Op::Hold { which, what }),
+        1 => (document.clone(), 1..9_i64).prop_map(|(at, stamp)| Op::Arm { at, stamp }),
+        2 => (document.clone(), 1..9_i64, any::<bool>())
+            .prop_map(|(at, stamp, right)| Op::Verify { at, stamp, right }),
+        1 => document.clone().prop_map(|at| Op::Disarm { at }),
         1 => (0..1_500_i64).prop_map(|millis| Op::Advance { millis }),
         2 => Just(Op::Passivate),
         1 => Just(Op::Rebuild),

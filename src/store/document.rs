@@ -58,6 +58,12 @@ impl DocumentRef {
         Self { sender, ..self.clone() }
     }
 
+    /// This handle for what follows its command: without the caller's id, which is for one command.
+    pub(super) fn without_id(&self) -> Self {
+        let sender = self.sender.with_options(|options| options.command_id = None);
+        Self { sender, ..self.clone() }
+    }
+
     pub(super) const fn store(&self) -> &super::Store {
         &self.sender.store
     }

@@ -139,7 +139,7 @@ impl DocumentRef {
             DocumentReply::Finished(record) => Ok(Claim::Finished(*record)),
             DocumentReply::Claimed { operation, lease } => {
                 let may_send = operation.operation.phase.as_str() == "attempted";
-                let document = self.clone();
+                let document = self.without_id();
                 let claimed = ClaimedOperation { document, record: *operation, lease };
                 Ok(if may_send { Claim::Attempt(claimed) } else { Claim::Reconcile(claimed) })
             }

@@ -244,6 +244,7 @@ impl World {
     }
 
     async fn compare(&mut self, host: usize) {
+        self.compare_operations(host).await;
         let mut begun = Vec::new();
         for (at, model) in self.documents.iter().enumerate() {
             let trim = self.wait(self.document(host, at).entity_trim()).await.unwrap();

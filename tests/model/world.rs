@@ -14,6 +14,8 @@ use connector_store::{
     SyncStateInput, SyncStatus, Timestamp,
 };
 
+use operations::{HeldClaim, OperationModel, WatchModel};
+
 const TTL: Duration = Duration::from_secs(1);
 const DOCUMENTS: usize = 4;
 const CONNECTORS: usize = 3;
@@ -37,6 +39,11 @@ pub enum Op {
     Fenced { at: usize, to: usize },
     Enumerate { at: usize, kept: u8 },
     Candidate { at: usize, of: usize, what: u8 },
+    Claim { id: usize, at: usize, holder: usize },
+    Hold { which: usize, what: u8 },
+    Arm { at: usize, stamp: i64 },
+    Verify { at: usize, stamp: i64, right: bool },
+    Disarm { at: usize },
     CreateAuth { at: usize, expires: i64 },
     ConsumeAuth { at: usize },
     ExpireAuths { cutoff: i64 },
@@ -51,6 +58,7 @@ struct DocumentModel {
     /// The owner's number and the value.
     trim: Option<(usize, i64)>,
     is_begun: bool,
+    watch: Option<WatchModel>,
 }
 
 struct SyncModel {
@@ -96,6 +104,10 @@ pub struct World {
     documents: Vec<DocumentModel>,
     connectors: Vec<ConnectorModel>,
     auths: Vec<AuthModel>,
+    operations: BTreeMap<usize, OperationModel>,
+    /// Claims that were given, and how many ever.
+    held: Vec<HeldClaim>,
+    claims: u64,
 }
 
 fn document(at: usize) -> DocumentId {
@@ -200,6 +212,9 @@ impl World {
             documents: (0..DOCUMENTS).map(|_| DocumentModel::default()).collect(),
             connectors: (0..CONNECTORS).map(|_| ConnectorModel::default()).collect(),
             auths: vec![AuthModel::Absent; 4],
+            operations: BTreeMap::new(),
+            held: Vec::new(),
+            claims: 0,
         };
         for _ in 0..2 {
             let (storage, store) = world.open().await;
@@ -270,8 +285,8 @@ impl World {
                 }
             }
             Op::BeginSweep { at } => {
-                let handle = self.document(host, at);
-                if went_well(self.wait(handle.begin_document_sweep()).await, Ok(())).is_some() {
+                let (handle, expected) = (self.document(host, at), self.sweepable(at));
+                if went_well(self.wait(handle.begin_document_sweep()).await, expected).is_some() {
                     self.documents[at].is_begun = true;
                 }
             }
@@ -282,9 +297,10 @@ impl World {
                 }
             }
             Op::Sweep { at } => {
-                let handle = self.document(host, at);
-                if went_well(self.wait(handle.sweep_document_rows()).await, Ok(())).is_some() {
+                let (handle, expected) = (self.document(host, at), self.sweepable(at));
+                if went_well(self.wait(handle.sweep_document_rows()).await, expected).is_some() {
                     self.documents[at] = DocumentModel::default();
+                    self.operations.retain(|_, operation| !operation.is_on(at));
                     for connector in &mut self.connectors {
                         connector.candidates.remove(&at);
                     }
@@ -338,7 +354,13 @@ impl World {
                 for leases in &mut self.leases {
                     leases.retain(|held| held.host != host);
                 }
+                self.held.retain(|held| held.host != host);
             }
+            op @ (Op::Claim { .. }
+            | Op::Hold { .. }
+            | Op::Arm { .. }
+            | Op::Verify { .. }
+            | Op::Disarm { .. }) => self.run_on_operation(host, op).await,
             op => self.run_on_connector(host, op).await,
         }
     }
@@ -378,3 +400,6 @@ impl World {
 
 #[path = "connectors.rs"]
 mod connectors;
+
+#[path = "operations.rs"]
+mod operations;
