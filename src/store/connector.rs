@@ -106,7 +106,7 @@ impl ConnectorRef {
     }
 
     /// Creates the sync state (version 0, a new incarnation) or replaces its fields; version,
-    /// incarnation and lease of a standing one stay (contract §3).
+    /// incarnation and lease of a standing one stay.
     ///
     /// # Errors
     /// [`Error::InvalidInput`]; retryable errors.
@@ -191,7 +191,7 @@ impl ConnectorRef {
         self.done(ConnectorCommand::DeleteSyncState).await
     }
 
-    /// Takes the lease on the sync (contract §4). The same holder acquiring again gets a new token,
+    /// Takes the lease on the sync. The same holder acquiring again gets a new token,
     /// and its old one is lost.
     ///
     /// # Errors

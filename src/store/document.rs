@@ -74,7 +74,7 @@ impl DocumentRef {
     }
 
     /// Records which fields were fitted to the model's caps. On a standing trim only the fields and
-    /// the time change: owner and connector stay those of the first write (contract §9).
+    /// the time change: owner and connector stay those of the first write.
     ///
     /// # Errors
     /// [`Error::InvalidInput`] when the JSON is larger than the store takes; retryable errors.
@@ -140,7 +140,7 @@ impl DocumentRef {
     }
 
     /// Removes all rows of the document, in one atomic unit over the document and every owner's
-    /// connector that holds a candidate for it, and erases the document's history (contract §10).
+    /// connector that holds a candidate for it, and erases the document's history.
     /// It ends a begun sweep; without one it does both at once.
     ///
     /// In a unit of work the unit must hold those connectors.

@@ -1,4 +1,4 @@
-//! The sweeps of an owner's connector: receipts, candidates, checkpoints (contract §8).
+//! The sweeps of an owner's connector: receipts, candidates, checkpoints.
 //!
 //! What is large stays out of the actor: pages are read and compared here, on the caller's task.
 
