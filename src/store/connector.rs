@@ -18,7 +18,9 @@ use crate::runtime::Intent;
 
 /// A handle on an owner's connector: sync state, sync lease, sweeps.
 ///
-/// Every method is carried out whole or not at all, also when its future is dropped.
+/// Every method is carried out whole or not at all, also when its future is dropped. Through a
+/// session's handle every method answers [`Error::LeaseLost`], too, once the lease is lost; and while
+/// the connection is being forgotten, commands answer [`Error::ConnectionForgotten`].
 #[derive(Clone)]
 pub struct ConnectorRef {
     pub(super) sender: Sender,

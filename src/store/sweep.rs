@@ -300,7 +300,7 @@ impl ConnectorRef {
     /// Says that the host has applied a candidate: it is removed. One that is gone is fine.
     ///
     /// # Errors
-    /// See the crate's sweep rules; retryable errors.
+    /// Retryable errors. No state of the candidate refuses it: it reports what has happened.
     pub async fn sweep_applied(&self, candidate: &CandidateKey) -> Result<()> {
         self.done(ConnectorCommand::SweepApplied { candidate: candidate.clone() }).await
     }
