@@ -7,13 +7,17 @@
 //!
 //! | key | handle | what it owns |
 //! |---|---|---|
-//! | a document | [`Store::document`] | entity trim, document sweep |
+//! | a document | [`Store::document`] | entity trim, operations, projection watch, document sweep |
 //! | an owner's connector | [`Store::connector`] | sync state, lease, receipts, candidates, checkpoints |
 //! | a pending authorization | [`Store::create_pending_auth`], [`Store::consume_pending_auth`] | one record, consumed once |
 //!
-//! A [`Lease`] gives a [`Session`], whose handles are fenced. [`Store::unit_of_work`] writes on
-//! several keys at once. [`Store::events`] is the feed of everything that happened. Every call answers
-//! with [`Result`]; [`Error::class`] says whether it was refused, may be tried again, or is not known.
+//! A [`Lease`] gives a [`Session`], whose handles are fenced. A [`ClaimedOperation`] is one write to
+//! the provider in the hands of its holder; its page tells the protocol. [`Store::read_winners`] says
+//! which fetched values may be applied. [`Store::unit_of_work`] writes on several keys at once, and
+//! [`Store::forget_connection`] disconnects an account. [`Store::events`] is the feed of everything that
+//! happened, [`Store::due_work`] that of everything whose time has come; [`Store::health`] names what is
+//! left undone. Every call answers with [`Result`]; [`Error::class`] says whether it was refused, may be
+//! tried again, or is not known.
 //!
 //! The modules, each of which names only those before it:
 //!
@@ -24,7 +28,8 @@
 //! - `runtime` (not public): the actors, the writer, units of work; its [`Clock`], [`IdSource`] and
 //!   [`Jitter`] may be given to the builder, and [`telemetry`] names spans and metrics.
 //! - `store` (not public): the handles, which are passed on here.
-//! - `testing`: with the feature of that name, storage that fails on purpose.
+//! - `testing`: with the feature of that name, simulated time, seeded chance and storage that fails on
+//!   purpose.
 
 pub mod base;
 pub mod domain;

@@ -1,4 +1,4 @@
-//! Random command lists on two hosts against a plain model of the contract, with faults, conflicts,
+//! Random command lists on two hosts against a plain model of the rules, with faults, conflicts,
 //! passivation, rebuilding and restarts in between.
 
 #![cfg(feature = "testing")]
@@ -55,7 +55,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, max_shrink_iters: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_store_does_what_the_contract_says(
+    fn a_store_does_what_the_model_says(
         seed in any::<u64>(),
         faulty in any::<bool>(),
         ops in prop::collection::vec((any::<bool>(), op()), 1..80),

@@ -32,7 +32,8 @@ const MAX_BATCH_TRIES: u32 = 10;
 const BATCH_RETRY_PAUSE: Duration = Duration::from_millis(2);
 /// Pause between two look-ups of an unknown outcome.
 const LOOK_UP_PAUSE: Duration = Duration::from_millis(100);
-/// Quiet time after an erasure before the storage is told to clean up. The contract allows 10 s.
+/// Quiet time after an erasure before the storage is told to clean up: what was erased must not lie
+/// in the log for longer than 10 s, and a busy store must not clean up after each.
 const IDLE_AFTER_ERASURE: Duration = Duration::from_secs(5);
 
 /// Why an append is not durable.

@@ -18,7 +18,9 @@ use crate::runtime::Intent;
 
 /// A handle on an owner's connector: sync state, sync lease, sweeps.
 ///
-/// Every method is carried out whole or not at all, also when its future is dropped.
+/// Every method is carried out whole or not at all, also when its future is dropped. Through a
+/// session's handle every method answers [`Error::LeaseLost`], too, once the lease is lost; and while
+/// the connection is being forgotten, commands answer [`Error::ConnectionForgotten`].
 #[derive(Clone)]
 pub struct ConnectorRef {
     pub(super) sender: Sender,
@@ -106,7 +108,7 @@ impl ConnectorRef {
     }
 
     /// Creates the sync state (version 0, a new incarnation) or replaces its fields; version,
-    /// incarnation and lease of a standing one stay (contract §3).
+    /// incarnation and lease of a standing one stay.
     ///
     /// # Errors
     /// [`Error::InvalidInput`]; retryable errors.
@@ -191,7 +193,7 @@ impl ConnectorRef {
         self.done(ConnectorCommand::DeleteSyncState).await
     }
 
-    /// Takes the lease on the sync (contract §4). The same holder acquiring again gets a new token,
+    /// Takes the lease on the sync. The same holder acquiring again gets a new token,
     /// and its old one is lost.
     ///
     /// # Errors

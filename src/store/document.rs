@@ -14,9 +14,10 @@ use crate::journal::RowQuery;
 /// writer was faster.
 const MAX_SWEEP_STARTS: u32 = 8;
 
-/// A handle on a document: its entity trim and its sweep.
+/// A handle on a document: its entity trim, its operations, its watch and its sweep.
 ///
-/// Every method is carried out whole or not at all, also when its future is dropped.
+/// Every method is carried out whole or not at all, also when its future is dropped. Through a
+/// session's handle every method answers [`Error::LeaseLost`], too, once the lease is lost.
 #[derive(Clone)]
 pub struct DocumentRef {
     sender: Sender,
@@ -80,7 +81,7 @@ impl DocumentRef {
     }
 
     /// Records which fields were fitted to the model's caps. On a standing trim only the fields and
-    /// the time change: owner and connector stay those of the first write (contract §9).
+    /// the time change: owner and connector stay those of the first write.
     ///
     /// # Errors
     /// [`Error::InvalidInput`] when the JSON is larger than the store takes; retryable errors.
@@ -146,7 +147,7 @@ impl DocumentRef {
     }
 
     /// Removes all rows of the document, in one atomic unit over the document and every owner's
-    /// connector that holds a candidate for it, and erases the document's history (contract §10).
+    /// connector that holds a candidate for it, and erases the document's history.
     /// It ends a begun sweep; without one it does both at once.
     ///
     /// In a unit of work the unit must hold those connectors.

@@ -144,6 +144,24 @@ impl Store {
     /// time, at which it is given again. Work that is left undone is not repeated by this stream;
     /// [`Store::health`] names it, and a new stream begins with all that is due. It is a hint for
     /// where to look: by the time it is given, somebody else may have done it.
+    ///
+    /// ```
+    /// # use connector_store::*;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<()> {
+    /// # let store = Store::builder().memory(&MemoryJournal::new()).open().await?;
+    /// // The host was killed between the two ends of a document sweep.
+    /// store.document(&DocumentId::new("doc-1")?).begin_document_sweep().await?;
+    ///
+    /// let mut due = store.due_work();
+    /// if let Work::DocumentSweep { document_id } = due.next().await?.work {
+    ///     // Delete the document in the graph, which may have been done already; then:
+    ///     store.document(&document_id).sweep_document_rows().await?;
+    /// }
+    /// assert_eq!(store.next_due().await?, None);
+    /// # store.close().await
+    /// # }
+    /// ```
     #[must_use]
     pub fn due_work(&self) -> DueStream {
         DueStream {

@@ -101,6 +101,25 @@ impl std::fmt::Debug for EventStream {
 impl Store {
     /// The events behind position `after` (0 for all), oldest first; then those that follow, for
     /// ever. No event is skipped. Where events were erased or cut, the feed says so in their place.
+    ///
+    /// ```
+    /// # use connector_store::*;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<()> {
+    /// # let store = Store::builder().memory(&MemoryJournal::new()).open().await?;
+    /// # store.document(&DocumentId::new("doc-1")?).begin_document_sweep().await?;
+    /// // Where this reader has come to, as it keeps it: a crash before the work is done repeats it.
+    /// let mut kept = 0;
+    /// let mut feed = store.events(kept, EventFilter::default());
+    /// if let FeedItem::Event { position, key, event, .. } = feed.next().await? {
+    ///     assert_eq!(key, StreamKey::Document(DocumentId::new("doc-1")?));
+    ///     assert!(matches!(*event, Event::Document(_)));
+    ///     kept = position;
+    /// }
+    /// assert!(kept > 0);
+    /// # store.close().await
+    /// # }
+    /// ```
     #[must_use]
     pub fn events(&self, after: i64, filter: EventFilter) -> EventStream {
         EventStream {

@@ -1,5 +1,5 @@
-//! Disconnecting an account: everything of an owner's connector goes, over many keys (contract
-//! §10), a bounded part at a time, and from wherever a crash has left it.
+//! Disconnecting an account: everything of an owner's connector goes, over many keys, a bounded
+//! part at a time, and from wherever a crash has left it.
 
 use super::{ConnectorRef, Store, equal, rows};
 use crate::base::limits::{MAX_FORGET_PAGE_ROWS, MAX_PAGE_ROWS};

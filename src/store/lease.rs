@@ -13,7 +13,8 @@ use crate::runtime::CallOptions;
 /// A lease on the sync of an owner's connector.
 ///
 /// Dropping it does not release it: a host that is killed could not do so either, and the lease is
-/// taken over after it expires.
+/// taken over after it expires. Every method is carried out whole or not at all, also when its future
+/// is dropped.
 #[derive(Clone, Debug)]
 pub struct Lease {
     store: Store,
@@ -75,6 +76,26 @@ impl Lease {
     /// Handles whose every command commits only if this lease's token is still current in the same
     /// transaction, whichever key it goes to. A host that was paused past its lease cannot write one
     /// more row under it.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use connector_store::*;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<()> {
+    /// # let store = Store::builder().memory(&MemoryJournal::new()).open().await?;
+    /// # let (owner, source) = (OwnerDid::new("did:web:ada.example")?, ConnectorName::new("files")?);
+    /// let account = store.connector(&owner, &source);
+    /// let host = Holder::new("host-1")?;
+    /// let old = account.acquire_lease(&host, Duration::from_secs(60)).await?;
+    /// // The same host after a restart: what is left of the old one writes nothing more.
+    /// let new = account.acquire_lease(&host, Duration::from_secs(60)).await?;
+    ///
+    /// let late = old.session().connector().delete_sync_state().await;
+    /// assert!(matches!(late, Err(Error::LeaseLost { .. })));
+    /// new.session().connector().delete_sync_state().await?;
+    /// # store.close().await
+    /// # }
+    /// ```
     #[must_use]
     pub fn session(&self) -> Session {
         let (owner, connector) = (self.owner.clone(), self.connector.clone());
@@ -84,7 +105,9 @@ impl Lease {
     }
 }
 
-/// See [`Lease::session`].
+/// Handles that are fenced by a lease, of a sync or of an operation: see [`Lease::session`] and
+/// [`super::ClaimedOperation::session`]. What is called through them answers
+/// [`Error::LeaseLost`] once the lease is lost.
 #[derive(Clone, Debug)]
 pub struct Session {
     store: Store,
@@ -128,6 +151,9 @@ impl Session {
     ///
     /// # Errors
     /// As [`Store::unit_of_work`].
+    ///
+    /// # Cancel safety
+    /// A dropped call gives back what it held.
     pub async fn unit_of_work(
         &self,
         keys: impl IntoIterator<Item = StreamKey>,

@@ -49,6 +49,10 @@ pub type CommandId = Uuid;
 
 /// A running store. Cheap to clone; the store ends with [`Store::close`], or when the last handle
 /// is dropped, which loses nothing that was answered.
+///
+/// Unless a method says otherwise, dropping its future is safe: a list or a look-up changes nothing,
+/// a command is carried out whole or not at all, and what works by pages leaves whole pages done.
+/// What can fail answers [`Error::Closed`] once the store is closed.
 #[derive(Clone)]
 pub struct Store {
     runtime: Arc<Runtime>,

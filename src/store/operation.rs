@@ -1,9 +1,7 @@
-//! Provider-write operations (contract §6): the claim of one, and what its holder may do.
+//! Provider-write operations: the claim of one, and what its holder may do. The protocol, with an
+//! example, is told at [`ClaimedOperation`], where users find it.
 //!
-//! One effective write per operation holds whenever the request leaves before the permit's end. A
-//! request that leaves later (a process stopped between the mark and the socket, and woken) is
-//! beyond any store; a condition at the provider closes it: `If-Match`, `If-None-Match`, ids chosen
-//! by the client, idempotency keys.
+//! It sends nothing: the request, its time-out and its condition are the host's.
 
 use std::time::Duration;
 
@@ -111,7 +109,7 @@ pub struct OperationFilter {
 
 impl DocumentRef {
     /// Claims an operation on the document, or creates it. A repeat of a finished one gets its
-    /// recorded result.
+    /// recorded result. The protocol of its holder is told at [`ClaimedOperation`].
     ///
     /// # Errors
     /// [`crate::Error::OperationMismatch`] when the id is known with other facts, also on another
@@ -160,8 +158,86 @@ impl DocumentRef {
     }
 }
 
-/// An operation in the hands of its holder. Every method answers [`crate::Error::LeaseLost`] once
-/// another claim has taken it; a lease past its expiry that nobody took stays good.
+/// An operation in the hands of its holder: one write to the provider that happens once.
+///
+/// 1. [`DocumentRef::claim_operation`] says what the holder may do: [`Claim::Attempt`] send,
+///    [`Claim::Reconcile`] only ask, [`Claim::Finished`] nothing, with the recorded result.
+/// 2. [`Self::mark_send_started`] right before the request leaves, once. It is on disk before it
+///    answers with the permit. The request leaves within `send_within`, its time-out included.
+/// 3. [`Self::finalize_committed`] when the provider has the write, and the watch with it, in one
+///    append; [`Self::defer`] with its definite refusal; [`Self::finalize_dead`] when there will be
+///    none; [`Self::record_unknown`] when nobody knows.
+/// 4. Whoever claims an operation that was marked and not ended is told to reconcile, the same
+///    holder too: [`Self::begin_reconcile_read`], then the provider is asked. It has the write:
+///    finalize. It has not: [`Self::record_not_written`], which a read proves only if it began
+///    after the permit and the visibility delay; then it may be marked and sent again.
+///
+/// **The limit.** The store promises one effective write for requests that leave within their
+/// permit. One that leaves later (a process stopped between the mark and the socket, and woken) is
+/// beyond any store. Only a condition at the provider closes that: `If-Match`, `If-None-Match`, an
+/// id chosen by the client, an idempotency key.
+///
+/// Every method answers [`crate::Error::LeaseLost`] once another claim has taken the operation; a
+/// lease past its expiry that nobody took stays good, but permits no send. Every method is carried
+/// out whole or not at all, also when its future is dropped.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use connector_store::*;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<()> {
+/// # let store = Store::builder().memory(&MemoryJournal::new()).open().await?;
+/// # let mut clock = HlcClock::new("host-1", Duration::from_secs(60))?;
+/// # // The provider, with one condition: what has a version is not created again.
+/// # let provider = std::cell::Cell::new(0);
+/// # let put_if_none_match = |_text: &str, _time_out: Duration| provider.set(provider.get() + 1);
+/// # let has_the_write = || provider.get() == 1;
+/// # let (owner, connector) = (OwnerDid::new("did:web:ada.example")?, ConnectorName::new("files")?);
+/// let written_hlc = clock.now(1_767_225_600_000)?;
+/// let request = OperationRequest {
+///     operation_id: OperationId::new("edit-1")?,
+///     owner,
+///     connector,
+///     op: OperationKind::Create,
+///     version: written_hlc.clone(),
+///     request_digest: Digest::of(b"create notes/a.md: hello"),
+///     visibility_delay: Duration::from_secs(5),
+/// };
+/// let (document, holder) = (store.document(&DocumentId::new("doc-1")?), Holder::new("host-1")?);
+/// let claimed = match document.claim_operation(&request, &holder, Duration::from_secs(60)).await? {
+///     Claim::Attempt(claimed) => {
+///         let called = Instant::now();
+///         let permit = claimed.mark_send_started().await?;
+///         if let Some(left) = permit.send_within.checked_sub(called.elapsed()) {
+///             put_if_none_match("hello", left);
+///         }
+///         claimed
+///     }
+///     Claim::Reconcile(claimed) => claimed,
+///     Claim::Finished(_) => return Ok(()),
+/// };
+/// if matches!(claimed.operation().operation.phase, OperationPhase::ReconcileOnly { .. }) {
+///     claimed.begin_reconcile_read().await?;
+/// }
+/// if has_the_write() {
+///     let expected = WatchExpectation {
+///         reason: WatchReason::Write,
+///         expected_digest: Some(Digest::of(b"hello")),
+///         written_hlc,
+///         deadline: Duration::from_secs(60),
+///     };
+///     let source_id = SourceId::new("notes/a.md")?;
+///     claimed.finalize_committed(&source_id, Some("etag-1"), Some(&expected)).await?;
+/// } else {
+///     claimed.record_not_written().await?; // Asked too early, it is refused: defer, ask later.
+/// }
+/// // A replay after a restart gets the recorded result, and sends nothing.
+/// let replay = document.claim_operation(&request, &holder, Duration::from_secs(60)).await?;
+/// assert!(matches!(replay, Claim::Finished(_)));
+/// # store.close().await
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct ClaimedOperation {
     document: DocumentRef,

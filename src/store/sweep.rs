@@ -1,4 +1,4 @@
-//! The sweeps of an owner's connector: receipts, candidates, checkpoints (contract §8).
+//! The sweeps of an owner's connector: receipts, candidates, checkpoints.
 //!
 //! What is large stays out of the actor: pages are read and compared here, on the caller's task.
 
@@ -300,7 +300,7 @@ impl ConnectorRef {
     /// Says that the host has applied a candidate: it is removed. One that is gone is fine.
     ///
     /// # Errors
-    /// See the crate's sweep rules; retryable errors.
+    /// Retryable errors. No state of the candidate refuses it: it reports what has happened.
     pub async fn sweep_applied(&self, candidate: &CandidateKey) -> Result<()> {
         self.done(ConnectorCommand::SweepApplied { candidate: candidate.clone() }).await
     }

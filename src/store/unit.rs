@@ -12,6 +12,28 @@ use crate::runtime::{CallOptions, Unit, begin};
 /// once [`Self::commit`] has gone through. A unit that is dropped, or held longer than the hold
 /// limit (5 s by default), gives its keys back and counts for nothing. A unit's handle cannot begin
 /// another unit.
+///
+/// ```
+/// # use connector_store::*;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<()> {
+/// # let store = Store::builder().memory(&MemoryJournal::new()).open().await?;
+/// # let (owner, source) = (OwnerDid::new("did:web:ada.example")?, ConnectorName::new("files")?);
+/// let (old, new) = (DocumentId::new("doc-1")?, DocumentId::new("doc-2")?);
+/// let keys = [StreamKey::Document(old.clone()), StreamKey::Document(new.clone())];
+/// let fields = Json::parse("trimmed_fields", r#"["body"]"#)?;
+/// loop {
+///     let unit = store.unit_of_work(keys.clone()).await?;
+///     unit.document(&old).clear_entity_trim().await?;
+///     unit.document(&new).set_entity_trim(&owner, &source, fields.clone()).await?;
+///     match unit.commit().await {
+///         Err(Error::Contention) => continue,
+///         done => break done?,
+///     }
+/// }
+/// # store.close().await
+/// # }
+/// ```
 pub struct UnitOfWork {
     store: Store,
     unit: Arc<Unit>,

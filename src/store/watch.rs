@@ -1,4 +1,4 @@
-//! Projection watches and read winners (contract §7).
+//! Projection watches, and who wins a read: the fetched value or a local write.
 
 use std::future::poll_fn;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! Two hosts on one database, and beside them what the contract says they must hold.
+//! Two hosts on one database, and beside them what the rules say they must hold.
 
 use std::collections::BTreeMap;
 use std::future::Future;

@@ -1,4 +1,4 @@
-//! Callers that go away at any await: a command happens whole or not at all (R30).
+//! Callers that go away at any await: a command happens whole or not at all.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! A panic ends one actor and one message; everything else goes on (R25).
+//! A panic ends one actor and one message; everything else goes on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,4 +1,4 @@
-//! A lease that was taken over lets its old holder write nothing more, on any key (R41, R43).
+//! A lease that was taken over lets its old holder write nothing more, on any key.
 
 use connector_store::{Clock, Error, Session, Store, StreamKey, Timestamp};
 

@@ -1,4 +1,4 @@
-//! Two hosts on one database: no lost update, no stale read, one winner (R44, R45).
+//! Two hosts on one database: no lost update, no stale read, one winner.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

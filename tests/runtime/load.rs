@@ -1,4 +1,4 @@
-//! Group commit, bounds and back-pressure: much at once is neither slow nor unbounded (R29).
+//! Group commit, bounds and back-pressure: much at once is neither slow nor unbounded.
 
 use connector_store::Error;
 use connector_store::testing::{Fault, Gate};

@@ -1,4 +1,4 @@
-//! What callers hear when a batch fails, loses its acknowledgement or holds a bad append (R32).
+//! What callers hear when a batch fails, loses its acknowledgement or holds a bad append.
 
 use std::sync::Arc;
 

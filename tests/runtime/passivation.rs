@@ -1,4 +1,4 @@
-//! Keys leave memory and come back; no message is lost, doubled or reordered (R26, R27).
+//! Keys leave memory and come back; no message is lost, doubled or reordered.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! The end of a store: what was answered is durable, everybody else hears an error (R31).
+//! The end of a store: what was answered is durable, everybody else hears an error.
 
 use std::sync::Arc;
 

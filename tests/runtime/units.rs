@@ -1,4 +1,4 @@
-//! Units of work: all or nothing over several keys, and no two can hold each other for ever (R28).
+//! Units of work: all or nothing over several keys, and no two can hold each other for ever.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

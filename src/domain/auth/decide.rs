@@ -1,4 +1,4 @@
-//! The rules of a pending authorization (§5 of the contract).
+//! The rules of a pending authorization: created once, consumed once, expired by pages.
 
 use super::command::{PendingAuthCommand, PendingAuthReply};
 use super::event::{self, PendingAuthConsumed, PendingAuthCreated, PendingAuthEvent};

@@ -1,5 +1,4 @@
-//! The rules of candidates and of owed sweeps (§8.5–9 of the contract, and the connector's part of
-//! a document sweep, §10).
+//! The rules of candidates and of owed sweeps, and the connector's part of a document sweep.
 
 use std::ops::Bound;
 use std::time::Duration;

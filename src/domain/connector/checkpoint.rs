@@ -1,5 +1,5 @@
 //! The checkpoint of a partition: the newest committed receipt behind which no pending or
-//! confirmed candidate is left, of it or of an earlier one (§8.8 of the contract).
+//! confirmed candidate is left, of it or of an earlier one.
 //!
 //! Each receipt's open candidates are counted, so nothing is scanned when one of many closes.
 

@@ -1,5 +1,5 @@
 //! The rules of a commit: which receipt counts, what becomes a candidate, and the guard against
-//! deleting too much (§8.4 of the contract).
+//! deleting too much.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! The rules of forgetting a connection (§10 of the contract): the account is disconnected.
+//! The rules of forgetting a connection: the account is disconnected.
 //!
 //! It begins with a mark that ends every session and refuses every other command; then everything
 //! goes by pages, so that no event is large and a crash in between is gone on from; the last event

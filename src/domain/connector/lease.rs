@@ -1,4 +1,4 @@
-//! The rules of the sync lease (§4 of the contract).
+//! The rules of the sync lease.
 //!
 //! Fencing decides, not the clock: a lease past its expiry stays good until somebody takes it.
 

@@ -1,4 +1,4 @@
-//! The rules of enumerations: begin, pages, the last page (§8.1–3 of the contract).
+//! The rules of enumerations: begin, pages, the last page.
 
 use super::command::{
     BeginReceipt, CompleteReceipt, ConnectorReply, ExtendReceipt, ReceiptKey, ReceiptKind,

@@ -1,4 +1,5 @@
-//! The rules of the sync state (§3 of the contract).
+//! The rules of the sync state: a progress update never overwrites a state that was deleted and
+//! created anew.
 
 use uuid::Uuid;
 

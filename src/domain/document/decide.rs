@@ -1,5 +1,5 @@
-//! The rules of a document: trims (§9 of the contract), the two ends of a sweep (§10), and which
-//! rule decides which command. Operations and watches have files of their own.
+//! The rules of a document: trims, the two ends of a sweep, and which rule decides which command.
+//! Operations and watches have files of their own.
 
 use super::command::{DocumentCommand, DocumentReply};
 use super::event::{

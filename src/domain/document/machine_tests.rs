@@ -1,5 +1,5 @@
 //! The operation's state machine, whole: every phase, lease, command and token, against an oracle
-//! that is written from the contract and shares no code with the rules.
+//! that is written from the protocol as ARCHITECTURE.md tells it and shares no code with the rules.
 
 use super::fixture::*;
 use super::*;
@@ -222,7 +222,7 @@ fn standing(phase: Phase, lease: Option<Stands>) -> Given<Document> {
     happened(&events)
 }
 
-/// What the contract says that comes of it.
+/// What comes of it by the protocol.
 #[derive(Debug)]
 enum Comes {
     Refused(Error),
@@ -372,7 +372,7 @@ fn situations() -> Vec<(Phase, Option<Stands>)> {
 }
 
 #[test]
-fn every_command_in_every_state_with_every_token_comes_to_what_the_contract_says() {
+fn every_command_in_every_state_with_every_token_comes_to_what_the_protocol_says() {
     let mut tried = 0;
     for (phase, lease) in situations() {
         for (ask, token) in asks().into_iter().flat_map(|ask| TOKENS.map(|token| (ask, token))) {

@@ -1,5 +1,5 @@
-//! Provider-write operations (§6 of the contract): each is one intended write to the provider, and
-//! as long as its row exists a replay cannot write twice.
+//! Provider-write operations: each is one intended write to the provider, and as long as its row
+//! exists a replay cannot write twice.
 //!
 //! The rules are pure. Sending itself, and its time-out, are the host's.
 

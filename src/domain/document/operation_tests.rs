@@ -1,4 +1,4 @@
-//! The rules of §6 one by one: given what happened, when a command comes, then what it comes to.
+//! The rules of operations one by one: given what happened, when a command comes, then what it comes to.
 //! The whole table of states, commands and tokens is in the test of the machine.
 
 use super::super::fixture::*;

@@ -1,5 +1,5 @@
-//! Projection watches (§7 of the contract): after a provider write the next reads must show the
-//! written value; until one does, the document is watched. And who wins a read meanwhile.
+//! Projection watches: after a provider write the next reads must show the written value; until one
+//! does, the document is watched. And who wins a read meanwhile.
 
 use serde::{Deserialize, Serialize};
 

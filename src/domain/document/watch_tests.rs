@@ -1,4 +1,4 @@
-//! The rules of §7 one by one.
+//! The rules of watches and of read winners one by one.
 
 use super::super::fixture::*;
 use super::super::{Document, DocumentCommand, WatchReason};
