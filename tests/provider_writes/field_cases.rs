@@ -1,4 +1,4 @@
-//! Listings that must not delete: an empty one, and one after a lost cursor (R35, R38).
+//! Listings that must not delete: an empty one, and one after a lost cursor.
 
 use connector_store::{
     BeginReceipt, ConnectorRef, DocumentId, MassDeleteGuard, ModelId, PartitionId, Provenance,

@@ -1,5 +1,5 @@
 //! Holders on two stores over one database: one at a time may send, and one that was paused past
-//! its lease and woken writes no row, on any key (R41, R43).
+//! its lease and woken writes no row, on any key.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
 //! An operation's id is known to all documents, lives and dies with its row, and a command's id
-//! gets its first answer (contract §6, storage.md).
+//! gets its first answer.
 
 use connector_store::{Claim, Digest, OperationFilter, OperationKind, OperationRequest};
 use uuid::Uuid;

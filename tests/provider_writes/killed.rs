@@ -1,5 +1,5 @@
 //! A host that is killed after any step of any path, once and again, and started anew over what it
-//! had stored: one effective write (R47).
+//! had stored: one effective write.
 
 use std::time::Duration;
 

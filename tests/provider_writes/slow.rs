@@ -1,4 +1,4 @@
-//! Reads that prove nothing, and providers that show writes late (contract §6).
+//! Reads that prove nothing, and providers that show writes late.
 
 use std::time::Duration;
 

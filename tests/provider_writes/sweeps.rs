@@ -1,4 +1,4 @@
-//! Document sweeps and what is unfinished (contract §10).
+//! Document sweeps and what is unfinished.
 
 use connector_store::{MemoryJournal, Store, WatchIdentity};
 

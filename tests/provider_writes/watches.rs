@@ -1,4 +1,4 @@
-//! Watches and read winners through a store (contract §7).
+//! Watches and read winners through a store.
 
 use std::collections::BTreeSet;
 
