@@ -12,7 +12,7 @@ use actix_rt::{Arbiter, ArbiterHandle, System};
 use tokio::sync::{oneshot, watch};
 
 use super::clock::{
-    Clock, IdSource, Jitter, RandomIds, RandomJitter, StoreTime, SystemClock, within,
+    Clock, CountedIds, IdSource, Jitter, RandomJitter, StoreTime, SystemClock, within,
 };
 use super::env::{Bounds, Counters, Env};
 use super::limiter::Limiter;
@@ -78,7 +78,7 @@ impl Runtime {
             storage,
             repository,
             time,
-            ids: sources.ids.unwrap_or_else(|| Arc::new(RandomIds)),
+            ids: sources.ids.unwrap_or_else(|| Arc::new(CountedIds::new())),
             jitter: sources.jitter.unwrap_or_else(|| Arc::new(RandomJitter::new())),
             limiter: Limiter::new(bounds.in_flight_commands.max(1)),
             bounds,
