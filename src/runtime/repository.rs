@@ -136,6 +136,20 @@ impl Drop for UnderWay {
     }
 }
 
+/// Answers of a batch that is durable. Dropped, they leave, so that nobody is forgotten who waits.
+struct Answers {
+    waiting: Vec<(Box<dyn Ticket>, Vec<Row>)>,
+    took: Duration,
+}
+
+impl Drop for Answers {
+    fn drop(&mut self) {
+        for (ticket, taken) in self.waiting.drain(..) {
+            ticket.committed(taken, self.took);
+        }
+    }
+}
+
 /// What a batch came to, append by append.
 type Outcomes = Vec<Result<AppendOutcome, Failure>>;
 
@@ -198,7 +212,7 @@ impl Repository {
     fn commit_next(&mut self, context: &mut Context<Self>) {
         let (batch, slots) = self.gather();
         if batch.is_empty() {
-            self.settle(slots, Vec::new(), Duration::ZERO);
+            drop(self.settle(slots, Vec::new(), Duration::ZERO));
             return;
         }
         self.busy = true;
@@ -216,11 +230,14 @@ impl Repository {
             telemetry::committed(appends, took);
             actor.counters.batches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             let unknown = || (0..appends).map(|_| Err(Failure::Unknown)).collect();
-            actor.settle(under_way.end(), outcomes.unwrap_or_else(|_| unknown()), took);
+            let outcomes = outcomes.unwrap_or_else(|_| unknown());
+            let answers = actor.settle(under_way.end(), outcomes, took);
             if erases {
                 actor.plan_idle(context);
             }
             actor.proceed(context);
+            // The next batch goes to the disk first; the answers leave while it is written.
+            actix_rt::spawn(async move { drop(answers) });
         }));
     }
 
@@ -254,10 +271,13 @@ impl Repository {
         (batch, slots)
     }
 
-    /// Publishes what is durable, then answers, in the order in which the work came.
-    fn settle(&self, slots: Vec<Slot>, outcomes: Outcomes, took: Duration) {
+    /// Publishes what is durable and what failed, in the order in which the work came. Gives the
+    /// answers of what is durable; failures are answered here, because an actor that reloads waits
+    /// for a flush and then takes up again what failed.
+    fn settle(&self, slots: Vec<Slot>, outcomes: Outcomes, took: Duration) -> Answers {
         use std::sync::atomic::Ordering::Relaxed;
         let mut outcomes = outcomes.into_iter();
+        let mut answers = Answers { waiting: Vec::with_capacity(slots.len()), took };
         for slot in slots {
             match slot {
                 Slot::Write { reaches, ticket, events } => match outcomes.next() {
@@ -267,19 +287,20 @@ impl Repository {
                         }
                         self.counters.events.fetch_add(events, Relaxed);
                         self.counters.appends.fetch_add(1, Relaxed);
-                        ticket.committed(taken, took);
+                        answers.waiting.push((ticket, taken));
                     }
                     outcome => fail(&reaches, ticket, failure(outcome)),
                 },
                 Slot::Barrier { activation, ticket } if activation.has_failed() => {
                     ticket.failed(Failure::Stale);
                 }
-                Slot::Barrier { ticket, .. } => ticket.committed(Vec::new(), took),
+                Slot::Barrier { ticket, .. } => answers.waiting.push((ticket, Vec::new())),
                 Slot::Flush(done) => {
                     let _ = done.send(());
                 }
             }
         }
+        answers
     }
 
     fn plan_idle(&mut self, context: &mut Context<Self>) {
