@@ -12,11 +12,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::{Actor, ActorFutureExt, AsyncContext, Context, Handler, Message, WrapFuture};
+use actix::{Actor, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, WrapFuture};
+use actix_rt::ArbiterHandle;
 use tokio::sync::oneshot;
 
 use super::clock::{StoreTime, within};
 use super::env::{Activation, Counters};
+use super::inbox::Inbox;
 use super::telemetry;
 use crate::base::{Error, Result, StorageFault, StreamName, Timestamp};
 use crate::domain::{Fence, Row, RowKey};
@@ -83,8 +85,28 @@ pub(super) enum Work {
     Close(oneshot::Sender<Result<()>>),
 }
 
-impl Message for Work {
-    type Result = ();
+/// There is work in the inbox of a repository that was at rest.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Wake;
+
+/// Where the actors hand over their work.
+pub(crate) struct RepositoryRef {
+    inbox: Arc<Inbox<Work>>,
+    addr: Addr<Repository>,
+}
+
+impl RepositoryRef {
+    /// Hands work over; it is done in the order in which it came.
+    pub(super) fn hand_over(&self, work: Work) {
+        if self.inbox.push(work) {
+            self.addr.do_send(Wake);
+        }
+    }
+
+    pub(super) fn confirm(&self, confirm: Confirm) {
+        self.addr.do_send(confirm);
+    }
 }
 
 /// Asks for the database's time and a stream's head, by a statement begun after this.
@@ -102,6 +124,7 @@ pub(crate) struct Repository {
     time: StoreTime,
     counters: Arc<Counters>,
     command_timeout: Duration,
+    inbox: Arc<Inbox<Work>>,
     queue: VecDeque<Work>,
     busy: bool,
     confirms: Vec<Confirm>,
@@ -154,27 +177,34 @@ impl Drop for Answers {
 type Outcomes = Vec<Result<AppendOutcome, Failure>>;
 
 impl Repository {
-    pub(super) fn new(
+    /// Starts a repository on an arbiter.
+    pub(super) fn start_on(
+        arbiter: &ArbiterHandle,
         storage: Arc<dyn Storage>,
         time: StoreTime,
         counters: Arc<Counters>,
         command_timeout: Duration,
-    ) -> Self {
-        Self {
+    ) -> RepositoryRef {
+        let inbox = Arc::new(Inbox::new());
+        let repository = Self {
             storage,
             time,
             counters,
             command_timeout,
+            inbox: Arc::clone(&inbox),
             queue: VecDeque::new(),
             busy: false,
             confirms: Vec::new(),
             confirming: false,
             idle_planned: false,
-        }
+        };
+        let addr = Self::start_in_arbiter(arbiter, move |_| repository);
+        RepositoryRef { inbox, addr }
     }
 
     fn proceed(&mut self, context: &mut Context<Self>) {
         while !self.busy {
+            self.inbox.take(&mut self.queue);
             match self.queue.front() {
                 None => return,
                 Some(Work::Idle | Work::Close(_)) => self.maintain(context),
@@ -459,12 +489,17 @@ impl Actor for Repository {
     type Context = Context<Self>;
 }
 
-impl Handler<Work> for Repository {
+impl Handler<Wake> for Repository {
     type Result = ();
 
-    fn handle(&mut self, work: Work, context: &mut Context<Self>) {
-        self.queue.push_back(work);
+    fn handle(&mut self, _: Wake, context: &mut Context<Self>) {
         self.proceed(context);
+    }
+}
+
+impl Drop for Repository {
+    fn drop(&mut self) {
+        self.inbox.close();
     }
 }
 

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use actix::Actor;
 use actix_rt::{Arbiter, ArbiterHandle, System};
 use tokio::sync::{oneshot, watch};
 
@@ -67,13 +66,13 @@ impl Runtime {
         });
         let storage = storage.await.map_err(|_| unavailable("opening the storage panicked"))??;
         let counters = Arc::new(Counters::default());
-        let repository = {
-            let (storage, time) = (Arc::clone(&storage), time.clone());
-            let (counters, timeout) = (Arc::clone(&counters), bounds.command_timeout);
-            Repository::start_in_arbiter(&threads.repository, move |_| {
-                Repository::new(storage, time, counters, timeout)
-            })
-        };
+        let repository = Repository::start_on(
+            &threads.repository,
+            Arc::clone(&storage),
+            time.clone(),
+            Arc::clone(&counters),
+            bounds.command_timeout,
+        );
         let env = Arc::new(Env {
             storage,
             repository,
@@ -114,7 +113,7 @@ impl Runtime {
         let all = env.limiter.acquire(None, env.bounds.in_flight_commands);
         let drained = within(&env.time, limit, all).await.is_some();
         let (done, closed) = oneshot::channel();
-        env.repository.do_send(Work::Close(done));
+        env.repository.hand_over(Work::Close(done));
         let closed = within(&env.time, limit, closed).await;
         self.system.stop();
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner).take();
