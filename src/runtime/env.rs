@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use actix::Addr;
 use tokio::sync::watch;
 
 use super::clock::{IdSource, Jitter, StoreTime};
 use super::limiter::Limiter;
-use super::repository::Repository;
+use super::repository::RepositoryRef;
 use crate::journal::Storage;
 
 /// The bounds of a store, each with its default and its unit.
@@ -54,7 +53,7 @@ pub(crate) struct Counters {
 /// See the module.
 pub(crate) struct Env {
     pub(crate) storage: Arc<dyn Storage>,
-    pub(crate) repository: Addr<Repository>,
+    pub(crate) repository: RepositoryRef,
     pub(crate) time: StoreTime,
     pub(crate) ids: Arc<dyn IdSource>,
     pub(crate) jitter: Arc<dyn Jitter>,

@@ -269,7 +269,7 @@ impl<A: Aggregate> KeyActor<A> {
             self.heads.pop_front();
         }
         let (answer, answered) = oneshot::channel();
-        self.env.repository.do_send(Confirm { stream: Arc::clone(&self.stream), answer });
+        self.env.repository.confirm(Confirm { stream: Arc::clone(&self.stream), answer });
         let (time, limit) = (self.env.time.clone(), self.env.bounds.command_timeout);
         let wait = async move {
             match within(&time, limit, answered).await {
@@ -413,7 +413,7 @@ impl<A: Aggregate> KeyActor<A> {
         };
         let ticket = self.ticket(request, Ok(reply), scope);
         let reaches = vec![(Arc::clone(&self.activation), version)];
-        self.env.repository.do_send(Work::Write(Write { append, reaches, ticket }));
+        self.env.repository.hand_over(Work::Write(Write { append, reaches, ticket }));
     }
 
     /// Answers once everything that the answer was decided on is durable.
@@ -429,7 +429,7 @@ impl<A: Aggregate> KeyActor<A> {
         } else {
             let ticket = self.ticket(request, result, scope);
             let activation = Arc::clone(&self.activation);
-            self.env.repository.do_send(Work::Barrier { activation, ticket });
+            self.env.repository.hand_over(Work::Barrier { activation, ticket });
         }
     }
 
@@ -506,7 +506,7 @@ impl<A: Aggregate> KeyActor<A> {
 /// Waits until all that was handed to the repository before has come to its end.
 async fn flush(env: &Env) {
     let (done, flushed) = oneshot::channel();
-    env.repository.do_send(Work::Flush(done));
+    env.repository.hand_over(Work::Flush(done));
     let _ = flushed.await;
 }
 

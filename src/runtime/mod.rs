@@ -8,6 +8,7 @@ mod clock;
 mod decided;
 mod directory;
 mod env;
+mod inbox;
 mod key_actor;
 mod limiter;
 mod repository;
@@ -91,7 +92,7 @@ impl Env {
 
     /// Lets the storage remove what deleted events have left behind.
     pub(crate) fn clean_storage(&self) {
-        self.repository.do_send(Work::Idle);
+        self.repository.hand_over(Work::Idle);
     }
 
     /// Ends once the store is closing.

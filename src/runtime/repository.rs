@@ -12,11 +12,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::{Actor, ActorFutureExt, AsyncContext, Context, Handler, Message, WrapFuture};
+use actix::{Actor, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, WrapFuture};
+use actix_rt::ArbiterHandle;
 use tokio::sync::oneshot;
 
 use super::clock::{StoreTime, within};
 use super::env::{Activation, Counters};
+use super::inbox::Inbox;
 use super::telemetry;
 use crate::base::{Error, Result, StorageFault, StreamName, Timestamp};
 use crate::domain::{Fence, Row, RowKey};
@@ -84,8 +86,28 @@ pub(super) enum Work {
     Close(oneshot::Sender<Result<()>>),
 }
 
-impl Message for Work {
-    type Result = ();
+/// There is work in the inbox of a repository that was at rest.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Wake;
+
+/// Where the actors hand over their work.
+pub(crate) struct RepositoryRef {
+    inbox: Arc<Inbox<Work>>,
+    addr: Addr<Repository>,
+}
+
+impl RepositoryRef {
+    /// Hands work over; it is done in the order in which it came.
+    pub(super) fn hand_over(&self, work: Work) {
+        if self.inbox.push(work) {
+            self.addr.do_send(Wake);
+        }
+    }
+
+    pub(super) fn confirm(&self, confirm: Confirm) {
+        self.addr.do_send(confirm);
+    }
 }
 
 /// Asks for the database's time and a stream's head, by a statement begun after this.
@@ -103,6 +125,7 @@ pub(crate) struct Repository {
     time: StoreTime,
     counters: Arc<Counters>,
     command_timeout: Duration,
+    inbox: Arc<Inbox<Work>>,
     queue: VecDeque<Work>,
     busy: bool,
     confirms: Vec<Confirm>,
@@ -137,31 +160,52 @@ impl Drop for UnderWay {
     }
 }
 
+/// Answers of a batch that is durable. Dropped, they leave, so that nobody is forgotten who waits.
+struct Answers {
+    waiting: Vec<(Box<dyn Ticket>, Vec<Row>)>,
+    took: Duration,
+}
+
+impl Drop for Answers {
+    fn drop(&mut self) {
+        for (ticket, taken) in self.waiting.drain(..) {
+            ticket.committed(taken, self.took);
+        }
+    }
+}
+
 /// What a batch came to, append by append.
 type Outcomes = Vec<Result<AppendOutcome, Failure>>;
 
 impl Repository {
-    pub(super) fn new(
+    /// Starts a repository on an arbiter.
+    pub(super) fn start_on(
+        arbiter: &ArbiterHandle,
         storage: Arc<dyn Storage>,
         time: StoreTime,
         counters: Arc<Counters>,
         command_timeout: Duration,
-    ) -> Self {
-        Self {
+    ) -> RepositoryRef {
+        let inbox = Arc::new(Inbox::new());
+        let repository = Self {
             storage,
             time,
             counters,
             command_timeout,
+            inbox: Arc::clone(&inbox),
             queue: VecDeque::new(),
             busy: false,
             confirms: Vec::new(),
             confirming: false,
             idle_planned: false,
-        }
+        };
+        let addr = Self::start_in_arbiter(arbiter, move |_| repository);
+        RepositoryRef { inbox, addr }
     }
 
     fn proceed(&mut self, context: &mut Context<Self>) {
         while !self.busy {
+            self.inbox.take(&mut self.queue);
             match self.queue.front() {
                 None => return,
                 Some(Work::Idle | Work::Close(_)) => self.maintain(context),
@@ -199,7 +243,7 @@ impl Repository {
     fn commit_next(&mut self, context: &mut Context<Self>) {
         let (batch, slots) = self.gather();
         if batch.is_empty() {
-            self.settle(slots, Vec::new(), Duration::ZERO);
+            drop(self.settle(slots, Vec::new(), Duration::ZERO));
             return;
         }
         self.busy = true;
@@ -217,11 +261,14 @@ impl Repository {
             telemetry::committed(appends, took);
             actor.counters.batches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             let unknown = || (0..appends).map(|_| Err(Failure::Unknown)).collect();
-            actor.settle(under_way.end(), outcomes.unwrap_or_else(|_| unknown()), took);
+            let outcomes = outcomes.unwrap_or_else(|_| unknown());
+            let answers = actor.settle(under_way.end(), outcomes, took);
             if erases {
                 actor.plan_idle(context);
             }
             actor.proceed(context);
+            // The next batch goes to the disk first; the answers leave while it is written.
+            actix_rt::spawn(async move { drop(answers) });
         }));
     }
 
@@ -255,10 +302,13 @@ impl Repository {
         (batch, slots)
     }
 
-    /// Publishes what is durable, then answers, in the order in which the work came.
-    fn settle(&self, slots: Vec<Slot>, outcomes: Outcomes, took: Duration) {
+    /// Publishes what is durable and what failed, in the order in which the work came. Gives the
+    /// answers of what is durable; failures are answered here, because an actor that reloads waits
+    /// for a flush and then takes up again what failed.
+    fn settle(&self, slots: Vec<Slot>, outcomes: Outcomes, took: Duration) -> Answers {
         use std::sync::atomic::Ordering::Relaxed;
         let mut outcomes = outcomes.into_iter();
+        let mut answers = Answers { waiting: Vec::with_capacity(slots.len()), took };
         for slot in slots {
             match slot {
                 Slot::Write { reaches, ticket, events } => match outcomes.next() {
@@ -268,19 +318,20 @@ impl Repository {
                         }
                         self.counters.events.fetch_add(events, Relaxed);
                         self.counters.appends.fetch_add(1, Relaxed);
-                        ticket.committed(taken, took);
+                        answers.waiting.push((ticket, taken));
                     }
                     outcome => fail(&reaches, ticket, failure(outcome)),
                 },
                 Slot::Barrier { activation, ticket } if activation.has_failed() => {
                     ticket.failed(Failure::Stale);
                 }
-                Slot::Barrier { ticket, .. } => ticket.committed(Vec::new(), took),
+                Slot::Barrier { ticket, .. } => answers.waiting.push((ticket, Vec::new())),
                 Slot::Flush(done) => {
                     let _ = done.send(());
                 }
             }
         }
+        answers
     }
 
     fn plan_idle(&mut self, context: &mut Context<Self>) {
@@ -439,12 +490,17 @@ impl Actor for Repository {
     type Context = Context<Self>;
 }
 
-impl Handler<Work> for Repository {
+impl Handler<Wake> for Repository {
     type Result = ();
 
-    fn handle(&mut self, work: Work, context: &mut Context<Self>) {
-        self.queue.push_back(work);
+    fn handle(&mut self, _: Wake, context: &mut Context<Self>) {
         self.proceed(context);
+    }
+}
+
+impl Drop for Repository {
+    fn drop(&mut self) {
+        self.inbox.close();
     }
 }
 

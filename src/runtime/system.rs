@@ -7,12 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use actix::Actor;
 use actix_rt::{Arbiter, ArbiterHandle, System};
 use tokio::sync::{oneshot, watch};
 
 use super::clock::{
-    Clock, IdSource, Jitter, RandomIds, RandomJitter, StoreTime, SystemClock, within,
+    Clock, CountedIds, IdSource, Jitter, RandomJitter, StoreTime, SystemClock, within,
 };
 use super::env::{Bounds, Counters, Env};
 use super::limiter::Limiter;
@@ -67,18 +66,18 @@ impl Runtime {
         });
         let storage = storage.await.map_err(|_| unavailable("opening the storage panicked"))??;
         let counters = Arc::new(Counters::default());
-        let repository = {
-            let (storage, time) = (Arc::clone(&storage), time.clone());
-            let (counters, timeout) = (Arc::clone(&counters), bounds.command_timeout);
-            Repository::start_in_arbiter(&threads.repository, move |_| {
-                Repository::new(storage, time, counters, timeout)
-            })
-        };
+        let repository = Repository::start_on(
+            &threads.repository,
+            Arc::clone(&storage),
+            time.clone(),
+            Arc::clone(&counters),
+            bounds.command_timeout,
+        );
         let env = Arc::new(Env {
             storage,
             repository,
             time,
-            ids: sources.ids.unwrap_or_else(|| Arc::new(RandomIds)),
+            ids: sources.ids.unwrap_or_else(|| Arc::new(CountedIds::new())),
             jitter: sources.jitter.unwrap_or_else(|| Arc::new(RandomJitter::new())),
             limiter: Limiter::new(bounds.in_flight_commands.max(1)),
             bounds,
@@ -114,7 +113,7 @@ impl Runtime {
         let all = env.limiter.acquire(None, env.bounds.in_flight_commands);
         let drained = within(&env.time, limit, all).await.is_some();
         let (done, closed) = oneshot::channel();
-        env.repository.do_send(Work::Close(done));
+        env.repository.hand_over(Work::Close(done));
         let closed = within(&env.time, limit, closed).await;
         self.system.stop();
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -109,7 +109,7 @@ async fn confirm(env: &Env, held: &BTreeMap<StreamKey, AnyKey>) -> Result<Timest
     }
     for (key, any) in held {
         let (answer, answered) = oneshot::channel();
-        env.repository.do_send(Confirm { stream: key.stream_name(), answer });
+        env.repository.confirm(Confirm { stream: key.stream_name(), answer });
         let confirmed = within(&env.time, env.bounds.command_timeout, answered).await;
         let Some(Ok(confirmed)) = confirmed else {
             return Err(unavailable("the storage does not answer"));
@@ -240,7 +240,7 @@ impl Unit {
         let append = Append { command_id: self.command_id, record: None, parts, fences, absent };
         let (reply, answered) = Reply::new();
         let ticket = Box::new(UnitTicket { reply, command_id: self.command_id });
-        self.env.repository.do_send(Work::Write(Write { append, reaches, ticket }));
+        self.env.repository.hand_over(Work::Write(Write { append, reaches, ticket }));
         keys.values_mut().for_each(AnyKey::give_back);
         drop(keys);
         match within(&self.env.time, self.env.bounds.command_timeout, answered).await {

@@ -1,8 +1,9 @@
 //! One transaction as data: the statements of a plan with their values, and how they are sent.
 //!
-//! A statement costs two hops between threads, so a small transaction goes over as one text and a
-//! large one as few wide statements.
+//! A text costs two hops between threads, so a small transaction goes over as one text and a large
+//! one as few texts of wide statements: those of one size, of all tables, go over together.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
 use sqlx::sqlite::{SqliteArguments, SqliteConnection};
@@ -196,27 +197,40 @@ impl<'p> Script<'p> {
         steps
     }
 
+    /// The statements in the order in which they run: first what erases, then by their sizes, so
+    /// that statements of one size can go over as one text. Beyond that their order does not matter:
+    /// each row is in one of them.
+    fn steps_by_size(&self) -> Vec<Step<'_, 'p>> {
+        let mut steps = self.steps();
+        steps.sort_by_key(|(shape, places, _)| (!shape.is_erasure(), Reverse(*places)));
+        steps
+    }
+
     /// Runs the transaction. After an error it may still be open.
     pub(super) async fn run(
         &self,
         connection: &mut SqliteConnection,
         texts: &mut Texts,
     ) -> Result<(), Failure> {
-        let mut steps = self.steps();
+        let steps = self.steps_by_size();
         let rows: usize = steps.iter().map(|(_, rows, _)| rows).sum();
-        steps.insert(0, (Shape::Begin, 1, &[]));
-        steps.push((Shape::Commit, 1, &[]));
         let is_joined = rows <= MAX_JOINED_ROWS;
-        let last = steps.len() - 1;
-        let mut from = 0;
-        for at in 1..=last {
-            // The first statement goes over with the begin, the last one with the commit.
-            let is_end = at == last || (!is_joined && at + 1 < last);
-            if is_end {
-                let sent = send(&steps[from..=at], connection, texts).await;
-                sent.map_err(|error| Failure { error, at_commit: at == last })?;
-                from = at + 1;
+        let mut texts_left = steps.chunk_by(|(shape, places, _), (next, next_places, _)| {
+            is_joined || (shape.is_erasure() == next.is_erasure() && places == next_places)
+        });
+        // The begin goes over with the first statements, the commit with the last ones.
+        let mut sent_together = vec![(Shape::Begin, 1, &[][..])];
+        let mut next = texts_left.next();
+        while let Some(steps) = next {
+            next = texts_left.next();
+            sent_together.extend_from_slice(steps);
+            let at_commit = next.is_none();
+            if at_commit {
+                sent_together.push((Shape::Commit, 1, &[]));
             }
+            let sent = send(&sent_together, connection, texts).await;
+            sent.map_err(|error| Failure { error, at_commit })?;
+            sent_together.clear();
         }
         Ok(())
     }

@@ -71,6 +71,11 @@ impl Shape {
         matches!(self, Self::EraseEvents | Self::EraseSnapshots | Self::Delete { .. })
     }
 
+    /// It deletes what may be written anew by a later statement of the same transaction.
+    pub(super) const fn is_erasure(self) -> bool {
+        matches!(self, Self::EraseEvents | Self::EraseSnapshots)
+    }
+
     fn write_text(self, rows: usize, sql: &mut String) {
         match self {
             Self::Begin => sql.push_str("BEGIN IMMEDIATE"),
@@ -223,16 +228,21 @@ fn stand_in(table: Table, column: &Column) -> &'static str {
     }
 }
 
+/// The sizes of statements besides the largest: few, so that prepared ones are found again, and
+/// close enough that most counts of rows need two.
+const SIZES: [usize; 15] = [192, 128, 96, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1];
+
 /// How many rows of `left` the next statement takes, and how many it has place for.
 pub(super) fn next_size(left: usize, is_repeatable: bool) -> (usize, usize) {
     if left >= MAX_STATEMENT_ROWS {
-        (MAX_STATEMENT_ROWS, MAX_STATEMENT_ROWS)
-    } else if is_repeatable {
-        (left, left.next_power_of_two())
-    } else {
-        let size = if left.is_power_of_two() { left } else { left.next_power_of_two() / 2 };
-        (size, size)
+        return (MAX_STATEMENT_ROWS, MAX_STATEMENT_ROWS);
     }
+    if is_repeatable {
+        let place = SIZES.iter().rev().find(|size| **size >= left);
+        return (left, place.copied().unwrap_or(MAX_STATEMENT_ROWS));
+    }
+    let size = SIZES.iter().find(|size| **size <= left).copied().unwrap_or(1);
+    (size, size)
 }
 
 /// The texts that were made before.
