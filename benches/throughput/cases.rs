@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use connector_store::domain::auth::{auth_key, record_to_row};
-use connector_store::domain::{RowChange, RowKey, Table, Value};
+use connector_store::domain::{Row, RowChange, RowKey, Table, Value};
 use connector_store::{
-    ConnectorName, ConnectorRef, Digest, DocumentId, DocumentRef, Json, OwnerDid,
-    PendingAuthRecord, Rfc3339, Secret, Store, StoreBuilder, SyncProgress, SyncState, Timestamp,
+    Claim, ConnectorName, ConnectorRef, Digest, DocumentId, DocumentRef, Hlc, Holder, Json,
+    OperationId, OperationKind, OperationRequest, OwnerDid, PendingAuthRecord, Rfc3339, Secret,
+    SourceId, Store, StoreBuilder, SyncProgress, SyncState, Timestamp,
 };
 
 use crate::Outcome;
@@ -24,6 +25,11 @@ const ROUNDS: u32 = 9;
 const SWEPT_PER_SECOND: usize = 16_000;
 /// Callers that prepare a case.
 const SETUP_CALLERS: usize = 512;
+/// How long an operation is claimed.
+const LEASE_TIME: Duration = Duration::from_secs(60);
+/// The numbers of a document's events that change the rows of a claim.
+const OPERATION_CREATED: i64 = 6;
+const OPERATION_FINALIZED: i64 = 12;
 /// The database's own way to a trim.
 pub const READ_TRIM: &str = "SELECT document_id, owner_did, connector_name, trimmed_fields, \
     updated_at FROM kubun_connector_entity_trim WHERE document_id = substr(?, 10)";
@@ -45,10 +51,11 @@ pub enum Case {
     ReadActive,
     ReadCold,
     Sweep,
+    Operation,
 }
 
 impl Case {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::TrimDistinct,
         Self::TrimHot,
         Self::ProgressDistinct,
@@ -57,6 +64,7 @@ impl Case {
         Self::ReadActive,
         Self::ReadCold,
         Self::Sweep,
+        Self::Operation,
     ];
 
     pub fn name(self) -> &'static str {
@@ -69,6 +77,7 @@ impl Case {
             Self::ReadActive => "read_active",
             Self::ReadCold => "read_cold",
             Self::Sweep => "sweep_document_rows",
+            Self::Operation => "claim_send_finalize",
         }
     }
 
@@ -86,11 +95,13 @@ impl Case {
         if self == Self::ReadCold { builder.max_active_keys(1) } else { builder }
     }
 
-    fn table(self) -> Table {
+    /// The read tables that its commands write and that keep what was written.
+    fn tables(self) -> &'static [Table] {
         match self {
-            Self::ProgressDistinct | Self::ProgressHot => Table::SyncState,
-            Self::Auth => Table::PendingAuth,
-            _ => Table::EntityTrim,
+            Self::ProgressDistinct | Self::ProgressHot => &[Table::SyncState],
+            Self::Auth => &[Table::PendingAuth],
+            Self::Operation => &[Table::Operation, Table::OperationId],
+            _ => &[Table::EntityTrim],
         }
     }
 }
@@ -103,6 +114,7 @@ pub struct Bench {
     connectors: Vec<ConnectorRef>,
     owner: OwnerDid,
     connector: ConnectorName,
+    holder: Holder,
     next: AtomicUsize,
 }
 
@@ -117,6 +129,7 @@ impl Bench {
             connectors: Vec::new(),
             owner: OwnerDid::new("did:key:z6MkiTBz1ymuepAQ4HEHYSF1H8quG5GLVVQR3djdX3mDooWp")?,
             connector,
+            holder: Holder::new("host-1")?,
             next: AtomicUsize::new(0),
             store,
         };
@@ -165,8 +178,31 @@ impl Bench {
                 Some(document) => document.sweep_document_rows().await?,
                 None => return Ok(0),
             },
+            Case::Operation => {
+                self.write(&self.document(n)?).await?;
+                return Ok(3);
+            }
         }
         Ok(1)
+    }
+
+    /// One write to a provider, as a host does it: claimed, marked, finalized.
+    async fn write(&self, document: &DocumentRef) -> Outcome<()> {
+        let request = OperationRequest {
+            operation_id: OperationId::new(operation_of(document.id().as_str()))?,
+            owner: self.owner.clone(),
+            connector: self.connector.clone(),
+            op: OperationKind::Update,
+            version: Hlc::parse("001700000000000-00000000-bench").ok_or("not a stamp")?,
+            request_digest: Digest::of(b"request"),
+            visibility_delay: Duration::ZERO,
+        };
+        let claim = document.claim_operation(&request, &self.holder, LEASE_TIME).await?;
+        let Claim::Attempt(claimed) = claim else { return Err("it was claimed before".into()) };
+        claimed.mark_send_started().await?;
+        let source = SourceId::new("calendar/event.ics")?;
+        claimed.finalize_committed(&source, Some("etag-1"), None).await?;
+        Ok(())
     }
 
     fn record(&self, n: usize) -> PendingAuthRecord {
@@ -186,24 +222,44 @@ impl Bench {
     }
 
     /// What an event of this case changed in the read tables.
-    fn row_of(&self, event: &Event, rows: &ReadRows) -> Option<RowChange> {
-        let key = match self.case {
-            Case::ProgressDistinct | Case::ProgressHot => {
-                let (owner, name) = event.name.strip_prefix("connector:")?.split_once('\x1f')?;
-                RowKey::new(Table::SyncState, vec![Value::text(name), Value::text(owner)])
-            }
-            Case::Auth => return None,
-            _ => {
-                let document = event.name.strip_prefix("document:")?;
-                RowKey::new(Table::EntityTrim, vec![Value::text(document)])
-            }
-        };
-        Some(rows.get(&key).cloned().map_or(RowChange::Delete(key), RowChange::Put))
+    fn rows_of(&self, event: &Event, rows: &ReadRows) -> Vec<RowChange> {
+        let put_or_delete =
+            |key: RowKey| rows.get(&key).cloned().map_or(RowChange::Delete(key), RowChange::Put);
+        if let Some((owner, name)) =
+            event.name.strip_prefix("connector:").and_then(|name| name.split_once('\x1f'))
+        {
+            let key = RowKey::new(Table::SyncState, vec![Value::text(name), Value::text(owner)]);
+            return vec![put_or_delete(key)];
+        }
+        let Some(document) = event.name.strip_prefix("document:") else { return Vec::new() };
+        if self.case != Case::Operation {
+            let key = RowKey::new(Table::EntityTrim, vec![Value::text(document)]);
+            return vec![put_or_delete(key)];
+        }
+        let id = operation_of(document);
+        let of_id = |table| RowKey::new(table, vec![Value::text(id.as_str())]);
+        let lease =
+            RowKey::new(Table::Lease, vec![Value::text(format!("operation:{document}\u{1f}{id}"))]);
+        let mut changes = vec![put_or_delete(of_id(Table::Operation))];
+        if event.event_type == OPERATION_CREATED {
+            changes.push(put_or_delete(of_id(Table::OperationId)));
+            let mut values = lease.values.clone();
+            let token = Value::text("1700000000000-1");
+            values.extend([
+                Value::Text(self.holder.shared()),
+                token,
+                Value::Int(1_700_000_060_000),
+            ]);
+            changes.push(RowChange::Put(Row::new(Table::Lease, values)));
+        } else if event.event_type == OPERATION_FINALIZED {
+            changes.push(RowChange::Delete(lease));
+        }
+        changes
     }
 
     /// The changes of the authorizations from `from` on, by their streams.
-    fn auth_rows(&self, from: usize) -> impl Fn(&Event, &ReadRows) -> Option<RowChange> {
-        let rows: std::collections::HashMap<Arc<str>, connector_store::domain::Row> =
+    fn auth_rows(&self, from: usize) -> impl Fn(&Event, &ReadRows) -> Vec<RowChange> {
+        let rows: std::collections::HashMap<Arc<str>, Row> =
             (from..self.next.load(Ordering::Relaxed))
                 .map(|n| {
                     let record = self.record(n);
@@ -211,16 +267,18 @@ impl Bench {
                 })
                 .collect();
         move |event, _| {
-            let row = rows.get(&event.name)?;
+            let Some(row) = rows.get(&event.name) else { return Vec::new() };
             // Created is an authorization's first type.
             let is_created = event.event_type == 1;
-            Some(if is_created {
-                RowChange::Put(row.clone())
-            } else {
-                RowChange::Delete(row.key())
-            })
+            let change =
+                if is_created { RowChange::Put(row.clone()) } else { RowChange::Delete(row.key()) };
+            vec![change]
         }
     }
+}
+
+fn operation_of(document: &str) -> String {
+    format!("operation-{document}")
 }
 
 fn progress(state: Option<&SyncState>) -> SyncProgress {
@@ -320,7 +378,7 @@ pub async fn run(
         lines.push(cell(&mut bench, &mut mirror, callers, seconds / ROUNDS).await?);
     }
     bench.store.close().await?;
-    mirror.check(&[case.table()]).await?;
+    mirror.check(case.tables()).await?;
     mirror.close().await?;
     Ok(lines)
 }
@@ -345,11 +403,11 @@ async fn follow(
     from: usize,
     batch: usize,
 ) -> Outcome<(usize, Duration)> {
-    let tables = [bench.case.table()];
+    let tables = bench.case.tables();
     if bench.case == Case::Auth {
-        return mirror.follow(&tables, batch, &bench.auth_rows(from)).await;
+        return mirror.follow(tables, batch, &bench.auth_rows(from)).await;
     }
-    mirror.follow(&tables, batch, &|event, rows| bench.row_of(event, rows)).await
+    mirror.follow(tables, batch, &|event, rows| bench.rows_of(event, rows)).await
 }
 
 /// One number of callers: store and bare connection in turn.

@@ -36,7 +36,7 @@ pub struct Event {
 pub type ReadRows = HashMap<RowKey, Row>;
 
 /// Says what an event changed in the read tables.
-pub type RowsOf<'a> = dyn Fn(&Event, &ReadRows) -> Option<RowChange> + 'a;
+pub type RowsOf<'a> = dyn Fn(&Event, &ReadRows) -> Vec<RowChange> + 'a;
 
 /// The store's file, read, and its copy, written.
 pub struct Mirror {
@@ -236,11 +236,12 @@ impl Mirror {
             if event.version % SNAPSHOT_EVERY_EVENTS == 0 {
                 taken.insert(event.stream, event.version);
             }
-            match rows_of(event, read_rows) {
-                Some(RowChange::Put(row)) => changes.insert(row.key(), Some(row)),
-                Some(RowChange::Delete(key) | RowChange::Take(key)) => changes.insert(key, None),
-                None => None,
-            };
+            for change in rows_of(event, read_rows) {
+                match change {
+                    RowChange::Put(row) => changes.insert(row.key(), Some(row)),
+                    RowChange::Delete(key) | RowChange::Take(key) => changes.insert(key, None),
+                };
+            }
         }
         for event in heads.values() {
             push(Kind::Streams, &event.head());

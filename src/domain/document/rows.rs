@@ -18,7 +18,16 @@ pub(super) fn touched(document: &DocumentId, event: &DocumentEvent, rows: &mut V
         DocumentEvent::OperationLeaseChanged(event) => &event.operation_id,
         _ => return touched_by_document(document, event, rows),
     };
-    rows.extend(operation_keys(document, operation));
+    let [row, of_id, lease] = operation_keys(document, operation);
+    rows.push(row);
+    match event {
+        DocumentEvent::OperationCreated(_) => rows.extend([of_id, lease]),
+        DocumentEvent::OperationClaimed(_)
+        | DocumentEvent::OperationDeferred(_)
+        | DocumentEvent::OperationFinalized(_)
+        | DocumentEvent::OperationLeaseChanged(_) => rows.push(lease),
+        _ => {}
+    }
 }
 
 fn touched_by_document(document: &DocumentId, event: &DocumentEvent, rows: &mut Vec<RowKey>) {
