@@ -150,7 +150,12 @@ impl DocumentRef {
     /// keys again and again; retryable errors.
     pub async fn sweep_document_rows(&self) -> Result<()> {
         let options = match &self.sender.route {
-            Route::Unit(_) => return self.sweep_held(self.candidate_holders().await?).await,
+            Route::Unit(unit) => {
+                let holders = self.candidate_holders().await?;
+                // All or nothing: a refusal in the middle would leave half a sweep in the unit.
+                holders.iter().try_for_each(|holder| unit.check_held(holder))?;
+                return self.sweep_held(holders).await;
+            }
             Route::Store(options) => options,
         };
         let store = &self.sender.store;

@@ -123,3 +123,44 @@ async fn a_sweep_under_a_rival_host_is_run_again() {
     assert_eq!(trim(&there).await, Some(3));
     assert_sound(&b.store).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_that_come_while_a_commit_compares_are_never_missing() {
+    let host = host().await;
+    let handle = connector(&host.store, "x");
+    let id = |name: &str| SourceId::new(name).unwrap();
+    for round in 0..100 {
+        let key = receipt_key(&begin(&handle, &format!("p{round}"), "lineage").await.unwrap());
+        handle.extend_receipt(&key, 0, vec![id("a")], "print").await.unwrap();
+        let (writer, written) = (handle.clone(), key.clone());
+        let writes = tokio::spawn(async move {
+            writer.extend_receipt(&written, 1, vec![id("b")], "print").await.unwrap();
+            writer.complete_receipt(&written, 2, Some(2), "print").await.unwrap();
+        });
+        let known = vec![(document("a"), id("a")), (document("b"), id("b"))];
+        while !writes.is_finished() {
+            let result = handle.commit_receipt(&key, known.clone(), MassDeleteGuard::default());
+            match result.await {
+                Ok(result) => assert_eq!(result.missing, 0),
+                refused => assert_eq!(code(refused), "CONNECTOR_RECEIPT_INCOMPLETE"),
+            }
+        }
+        writes.await.unwrap();
+    }
+    assert_sound(&host.store).await;
+}
+
+#[tokio::test]
+async fn a_sweep_that_a_unit_refuses_leaves_nothing_in_the_unit() {
+    let host = host().await;
+    lose(&connector(&host.store, "x"), "d").await;
+    let d = host.store.document(&document("d"));
+    set_trim(&d, 1).await.unwrap();
+    let unit = host.store.unit_of_work([document_key("d")]).await.unwrap();
+    let refused = unit.document(&document("d")).sweep_document_rows().await;
+    assert_eq!(code(refused), "CONNECTOR_NOT_HELD", "the candidate's connector is not held");
+    unit.commit().await.unwrap();
+    assert_eq!(trim(&d).await, Some(1));
+    assert!(d.has_document_connector_work().await.unwrap());
+    assert_sound(&host.store).await;
+}
