@@ -1,5 +1,6 @@
 //! The document sweep crosses keys: its unit covers every connector that holds a candidate.
 
+use connector_store::testing::Gate;
 use connector_store::{
     BeginReceipt, CandidateState, ConnectorRef, Hlc, HlcClock, MassDeleteGuard, ModelId,
     PartitionId, Provenance, ReceiptKey, ReceiptKind, Result, SourceId, SweepReceipt,
@@ -124,30 +125,32 @@ async fn a_sweep_under_a_rival_host_is_run_again() {
     assert_sound(&b.store).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn pages_that_come_while_a_commit_compares_are_never_missing() {
     let host = host().await;
     let handle = connector(&host.store, "x");
     let id = |name: &str| SourceId::new(name).unwrap();
-    for round in 0..100 {
-        let key = receipt_key(&begin(&handle, &format!("p{round}"), "lineage").await.unwrap());
-        handle.extend_receipt(&key, 0, vec![id("a")], "print").await.unwrap();
-        let (writer, written) = (handle.clone(), key.clone());
-        let writes = tokio::spawn(async move {
-            writer.extend_receipt(&written, 1, vec![id("b")], "print").await.unwrap();
-            writer.complete_receipt(&written, 2, Some(2), "print").await.unwrap();
-        });
-        let known = vec![(document("a"), id("a")), (document("b"), id("b"))];
-        while !writes.is_finished() {
-            let result = handle.commit_receipt(&key, known.clone(), MassDeleteGuard::default());
-            match result.await {
-                Ok(result) => assert_eq!(result.missing, 0),
-                refused => assert_eq!(code(refused), "CONNECTOR_RECEIPT_INCOMPLETE"),
-            }
-        }
-        writes.await.unwrap();
+    let key = receipt_key(&begin(&handle, "p", "lineage").await.unwrap());
+    handle.extend_receipt(&key, 0, vec![id("a")], "print").await.unwrap();
+    let gate = Gate::new();
+    host.faults.stall_next_rows(gate.clone());
+    let known = vec![(document("a"), id("a")), (document("b"), id("b"))];
+    let (committer, committed) = (handle.clone(), key.clone());
+    let commit = tokio::spawn(async move {
+        committer.commit_receipt(&committed, known, MassDeleteGuard::default()).await
+    });
+    // It has read the pages that are there, or has refused before.
+    tokio::select! {
+        () = gate.reached() => {}
+        () = settle() => {}
     }
-    assert_sound(&host.store).await;
+    host.faults.heal();
+    handle.extend_receipt(&key, 1, vec![id("b")], "print").await.unwrap();
+    handle.complete_receipt(&key, 2, Some(2), "print").await.unwrap();
+    gate.open();
+    let refused = bounded(commit).await.unwrap();
+    assert_eq!(code(refused), "CONNECTOR_RECEIPT_INCOMPLETE");
+    assert!(handle.due_candidates(10).await.unwrap().is_empty());
 }
 
 #[tokio::test]
