@@ -18,7 +18,9 @@ use crate::runtime::Intent;
 
 /// A handle on an owner's connector: sync state, sync lease, sweeps.
 ///
-/// Every method is carried out whole or not at all, also when its future is dropped.
+/// Every method is carried out whole or not at all, also when its future is dropped. Besides the
+/// errors that it names, each may answer [`Error::LeaseLost`] in a session, and
+/// [`Error::ConnectionForgotten`] while the connection is being forgotten.
 #[derive(Clone)]
 pub struct ConnectorRef {
     pub(super) sender: Sender,

@@ -16,7 +16,8 @@ const MAX_SWEEP_STARTS: u32 = 8;
 
 /// A handle on a document: its entity trim and its sweep.
 ///
-/// Every method is carried out whole or not at all, also when its future is dropped.
+/// Every method is carried out whole or not at all, also when its future is dropped. Besides the
+/// errors that it names, each may answer [`Error::LeaseLost`] in a session.
 #[derive(Clone)]
 pub struct DocumentRef {
     sender: Sender,
@@ -113,7 +114,7 @@ impl DocumentRef {
     /// [`Self::abandon_document_sweep`] ends it, also over restarts. Beginning again changes nothing.
     ///
     /// # Errors
-    /// Retryable errors.
+    /// [`Error::SweepUnfinishedOperation`]: nothing is changed; retryable errors.
     pub async fn begin_document_sweep(&self) -> Result<()> {
         self.done(DocumentCommand::BeginDocumentSweep).await
     }
@@ -146,7 +147,8 @@ impl DocumentRef {
     /// In a unit of work the unit must hold those connectors.
     ///
     /// # Errors
-    /// [`Error::LeaseLost`] under a lost lease; [`Error::Contention`] when others wrote the same
+    /// [`Error::SweepUnfinishedOperation`]; [`Error::NotHeld`] in a unit that lacks one of those
+    /// connectors; [`Error::LeaseLost`] under a lost lease; [`Error::Contention`] when others wrote the same
     /// keys again and again; retryable errors.
     pub async fn sweep_document_rows(&self) -> Result<()> {
         let options = match &self.sender.route {

@@ -253,7 +253,7 @@ impl ConnectorRef {
     /// One page of a partition's candidates in any state, by document, behind `after`.
     ///
     /// # Errors
-    /// Retryable errors.
+    /// [`Error::InvalidInput`] for a limit of 0; retryable errors.
     pub async fn candidates(
         &self,
         partition: &PartitionId,
@@ -303,7 +303,7 @@ impl ConnectorRef {
     /// Says that the host has applied a candidate: it is removed. One that is gone is fine.
     ///
     /// # Errors
-    /// See the crate's sweep rules; retryable errors.
+    /// Retryable errors.
     pub async fn sweep_applied(&self, candidate: &CandidateKey) -> Result<()> {
         self.done(ConnectorCommand::SweepApplied { candidate: candidate.clone() }).await
     }
