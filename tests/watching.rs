@@ -281,9 +281,10 @@ fn due_candidates_and_commands_in_flight_are_shown() {
 }
 
 #[test]
-fn every_command_has_a_span_with_its_outcome() {
+fn every_command_has_a_span_with_its_stream_and_outcome() {
     let log = &seen().log;
-    for part in ["command{kind=\"document\"", "command=\"set_entity_trim\"", "outcome=\"done\""] {
+    let named = ["command{stream=document a ", "kind=\"document\"", "command=\"set_entity_trim\""];
+    for part in named.into_iter().chain(["outcome=\"done\""]) {
         assert!(log.contains(part), "{part}");
     }
     assert!(log.contains("queue_wait_us="));

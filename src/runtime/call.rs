@@ -88,6 +88,7 @@ impl Directories {
         env.check_open()?;
         let span = tracing::debug_span!(
             "command",
+            stream = %key,
             kind = telemetry::kind_name(A::KIND),
             command = name,
             queue_wait_us = tracing::field::Empty,
