@@ -105,7 +105,8 @@ async fn move_checkpoint(
     pages: u32,
     entity_count: i64,
 ) -> Result<(), Failure> {
-    let checkpoint = Json::from_value(&json!({ "partition": partition.as_str(), "pages": pages }));
+    let checkpoint = json!({ "partition": partition.as_str(), "pages": pages });
+    let checkpoint = Json::from_value("checkpoint", &checkpoint)?;
     let started = Rfc3339::from_timestamp(now());
     run.connector
         .update_sync_progress(move |state| SyncProgress {

@@ -11,6 +11,9 @@ use sha2::{Digest as _, Sha256};
 
 use super::error::{Error, Result};
 
+/// Levels of nesting that any reader takes.
+const MAX_JSON_DEPTH: usize = 128;
+
 /// A well-formed JSON value, as text.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -32,9 +35,15 @@ impl Json {
     }
 
     /// The text of `value`.
-    #[must_use]
-    pub fn from_value(value: &serde_json::Value) -> Self {
-        Self(Arc::from(value.to_string()))
+    ///
+    /// # Errors
+    /// As [`Self::parse`]: a value that was built in memory may be nested deeper than any reader goes.
+    pub fn from_value(field: &'static str, value: &serde_json::Value) -> Result<Self> {
+        // Writing the text recurses, so the depth is bounded before.
+        if is_nested_deeper(value, MAX_JSON_DEPTH) {
+            return Err(Error::invalid(field, "expected JSON that is not nested as deep"));
+        }
+        Self::parse(field, &value.to_string())
     }
 
     /// The text, as it was given.
@@ -55,6 +64,26 @@ impl Json {
     pub fn to_value(&self) -> serde_json::Value {
         serde_json::from_str(&self.0).unwrap_or(serde_json::Value::Null)
     }
+}
+
+/// Level by level, without recursion.
+fn is_nested_deeper(value: &serde_json::Value, levels: usize) -> bool {
+    let mut level = vec![value];
+    for _ in 0..levels {
+        let mut next: Vec<&serde_json::Value> = Vec::new();
+        for value in level {
+            match value {
+                serde_json::Value::Array(items) => next.extend(items),
+                serde_json::Value::Object(members) => next.extend(members.values()),
+                _ => {}
+            }
+        }
+        if next.is_empty() {
+            return false;
+        }
+        level = next;
+    }
+    true
 }
 
 /// What is wrong and where, without the text itself: it may be somebody's data.
@@ -183,6 +212,21 @@ mod tests {
         {
             assert!(Json::parse("checkpoint", bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_value_that_could_not_be_read_back_is_refused() {
+        let nested = |levels: usize| {
+            let wrap = |inner, _| serde_json::Value::Array(vec![inner]);
+            (0..levels).fold(serde_json::Value::Null, wrap)
+        };
+        for (levels, is_taken) in [(0, true), (127, true), (128, false), (200, false)] {
+            let json = Json::from_value("checkpoint", &nested(levels));
+            assert_eq!(json.is_ok(), is_taken, "{levels}");
+        }
+        // One that would overflow the stack when written; dropping it would too.
+        let endless = std::mem::ManuallyDrop::new(nested(100_000));
+        assert!(Json::from_value("checkpoint", &endless).is_err());
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub const DEFAULT_MAX_JSON_BYTES: usize = 1 << 20;
 /// Longest error text that a host may record: long enough for a provider's message, short enough
 /// that a repeated failure does not fill the journal.
 pub const MAX_ERROR_TEXT_BYTES: usize = 4_096;
+/// Longest RFC 3339 text: nanoseconds and an offset have 35 bytes, and a fraction has no end of its own.
+pub const MAX_RFC3339_BYTES: usize = 64;
 /// Longest authorization `state`: it is a key, and must fit an index row of PostgreSQL.
 pub const MAX_AUTH_STATE_BYTES: usize = 2_048;
 /// Longest code verifier, scope and redirect URL of an authorization.

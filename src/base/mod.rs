@@ -9,6 +9,7 @@ mod json;
 mod key;
 pub mod limits;
 mod secret;
+mod text;
 mod time;
 
 pub use error::{Error, ErrorClass, Result, StorageFault};
@@ -19,4 +20,5 @@ pub use ids::{
 pub use json::{Digest, Json};
 pub use key::{StreamKey, StreamKind, StreamName};
 pub use secret::Secret;
+pub(crate) use text::check_nul;
 pub use time::{Rfc3339, Timestamp};

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::error::{Error, Result};
+use super::limits::MAX_RFC3339_BYTES;
 
 /// Milliseconds since 1970-01-01T00:00:00Z. Arithmetic saturates.
 #[derive(
@@ -126,7 +127,7 @@ fn civil_from_days(days: i64) -> (i64, i64, i64) {
 
 fn is_rfc3339(text: &str) -> bool {
     let bytes = text.as_bytes();
-    if bytes.len() < 20 || !text.is_ascii() {
+    if !(20..=MAX_RFC3339_BYTES).contains(&bytes.len()) || !text.is_ascii() {
         return false;
     }
     let number = |from: usize, to: usize| -> Option<u32> {
@@ -190,7 +191,9 @@ mod tests {
         {
             assert!(Rfc3339::parse(good).is_ok(), "{good}");
         }
+        let endless = format!("2026-01-31T08:00:00.{}Z", "1".repeat(MAX_RFC3339_BYTES));
         for bad in [
+            endless.as_str(),
             "",
             "2026-01-31",
             "2026-02-29T00:00:00Z",

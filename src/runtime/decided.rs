@@ -104,7 +104,9 @@ impl<A: Aggregate> Held<A> {
             let change = match self.state.row(key, &row_key) {
                 Some(mut row) => {
                     for (_, column, value) in content.iter().filter(|(at, ..)| at == &row_key) {
-                        if let Some(place) = row.values.get_mut(*column) {
+                        // A later command of the unit may have left the content out again.
+                        let place = row.values.get_mut(*column);
+                        if let Some(place) = place.filter(|place| **place != Value::Null) {
                             *place = value.clone();
                         }
                     }

@@ -78,6 +78,10 @@ impl Limiter {
                 let mut inner = self.lock();
                 let queue = inner.queues.entry(owner.clone()).or_default();
                 let first = queue.is_empty();
+                // Who gave up leaves at the latest now: while nothing is given back nobody is served.
+                while queue.front().is_some_and(|waiter| waiter.grant.is_closed()) {
+                    queue.pop_front();
+                }
                 queue.push_back(Waiter { count, grant });
                 if first {
                     inner.turns.push_back(owner.clone());
@@ -226,5 +230,20 @@ mod tests {
         drop(held);
         assert_eq!(limiter.in_flight(), 0);
         assert!(limiter.try_acquire(None, 1).is_some());
+    }
+
+    #[test]
+    fn those_who_gave_up_leave_while_nothing_is_given_back() {
+        let limiter = Limiter::new(1);
+        let held = limiter.try_acquire(None, 1);
+        for _ in 0..100 {
+            assert!(poll(pin!(limiter.acquire(owner("a"), 1)).as_mut()).is_pending());
+        }
+        let waiting = limiter.lock().queues.values().map(VecDeque::len).sum::<usize>();
+        assert!(waiting <= 1, "{waiting} wait");
+        let mut waits = pin!(limiter.acquire(owner("a"), 1));
+        assert!(poll(waits.as_mut()).is_pending());
+        drop(held);
+        assert!(poll(waits.as_mut()).is_ready());
     }
 }

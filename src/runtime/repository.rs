@@ -21,8 +21,8 @@ use super::env::{Activation, Counters};
 use super::inbox::Inbox;
 use super::telemetry;
 use crate::base::{Error, Result, StorageFault, StreamName, Timestamp};
-use crate::domain::{Fence, Row, RowKey};
-use crate::journal::{Append, AppendOutcome, BatchError, CommandRecord, Expected, Storage};
+use crate::domain::{Fence, Row, RowChange, RowKey, Table};
+use crate::journal::{Append, AppendOutcome, BatchError, CommandRecord, Expected, Part, Storage};
 
 /// Most appends of one batch: bounds the time to the first answer.
 const MAX_BATCH_APPENDS: usize = 4_096;
@@ -247,7 +247,7 @@ impl Repository {
             return;
         }
         self.busy = true;
-        let erases = batch.iter().any(|append| append.parts.iter().any(|part| part.erase));
+        let erases = batch.iter().flat_map(|append| &append.parts).any(erases);
         let (storage, time) = (Arc::clone(&self.storage), self.time.clone());
         let timeout = self.command_timeout;
         let begun = self.time.elapsed();
@@ -372,6 +372,16 @@ impl Repository {
             actor.confirm(context);
         }));
     }
+}
+
+/// What it removes must be in no file before long: erased or cut history, and rows with secrets.
+fn erases(part: &Part) -> bool {
+    let has_secret = |change: &RowChange| match change {
+        RowChange::Take(_) => true,
+        RowChange::Delete(key) => key.table == Table::PendingAuth,
+        RowChange::Put(_) => false,
+    };
+    part.erase || part.trim || part.rows.iter().any(has_secret)
 }
 
 fn failure(outcome: Option<Result<AppendOutcome, Failure>>) -> Failure {

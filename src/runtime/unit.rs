@@ -5,6 +5,7 @@
 //! after the disk.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -208,7 +209,8 @@ impl Unit {
         held.run(key, command, context, self.command_id)
     }
 
-    /// Runs a command that is computed from the held state.
+    /// What the caller's closure makes of the held state. Should it panic, the unit goes on as if it
+    /// had not been called.
     pub(crate) fn with_state<A: Routed, R>(
         &self,
         key: &StreamKey,
@@ -217,7 +219,13 @@ impl Unit {
         let mut keys = self.keys();
         let held = keys.as_mut().and_then(|keys| keys.get_mut(key)).and_then(A::held);
         let held = held.and_then(|held| held.lent.held.as_ref()).ok_or_else(|| not_held(key))?;
-        Ok(read(&held.state))
+        catch_unwind(AssertUnwindSafe(|| read(&held.state))).map_err(|_| Error::ClosurePanicked)
+    }
+
+    /// Refuses a key that is not held.
+    pub(crate) fn check_held(&self, key: &StreamKey) -> Result<()> {
+        let is_held = self.keys().as_ref().is_some_and(|keys| keys.contains_key(key));
+        if is_held { Ok(()) } else { Err(not_held(key)) }
     }
 
     /// Commits everything in one append. It goes through or not whether or not the call is awaited

@@ -120,7 +120,7 @@ impl DocumentRef {
     /// [`Self::abandon_document_sweep`] ends it, also over restarts. Beginning again changes nothing.
     ///
     /// # Errors
-    /// Retryable errors.
+    /// [`Error::SweepUnfinishedOperation`]: nothing is changed; retryable errors.
     pub async fn begin_document_sweep(&self) -> Result<()> {
         self.done(DocumentCommand::BeginDocumentSweep).await
     }
@@ -153,11 +153,17 @@ impl DocumentRef {
     /// In a unit of work the unit must hold those connectors.
     ///
     /// # Errors
-    /// [`Error::LeaseLost`] under a lost lease; [`Error::Contention`] when others wrote the same
+    /// [`Error::SweepUnfinishedOperation`]; [`Error::NotHeld`] in a unit that lacks one of those
+    /// connectors; [`Error::LeaseLost`] under a lost lease; [`Error::Contention`] when others wrote the same
     /// keys again and again; retryable errors.
     pub async fn sweep_document_rows(&self) -> Result<()> {
         let options = match &self.sender.route {
-            Route::Unit(_) => return self.sweep_held(self.candidate_holders().await?).await,
+            Route::Unit(unit) => {
+                let holders = self.candidate_holders().await?;
+                // All or nothing: a refusal in the middle would leave half a sweep in the unit.
+                holders.iter().try_for_each(|holder| unit.check_held(holder))?;
+                return self.sweep_held(holders).await;
+            }
             Route::Store(options) => options,
         };
         let store = &self.sender.store;

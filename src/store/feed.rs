@@ -174,9 +174,10 @@ impl EventStream {
             self.store.env().check_open()?;
             // Marked before the read, so that a commit during it is not slept through.
             self.committed.borrow_and_update();
-            let storage = self.store.storage();
-            let records = storage.events(self.position, EVENTS_PER_READ).await?;
-            let trimmed = storage.trimmed_up_to().await?;
+            let (env, storage) = (self.store.env(), self.store.storage());
+            let read = storage.events(self.position, EVENTS_PER_READ);
+            let records = env.answer_in_time(read).await?;
+            let trimmed = env.answer_in_time(storage.trimmed_up_to()).await?;
             // What was cut behind the reader, after it had read it, is not missing to it.
             if trimmed > self.trimmed_told.max(self.position) {
                 self.trimmed_told = trimmed;

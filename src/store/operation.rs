@@ -427,7 +427,8 @@ impl Store {
     pub async fn operation(&self, operation: &OperationId) -> Result<Option<OperationRecord>> {
         self.env().check_open()?;
         let key = RowKey::new(Table::Operation, vec![Value::Text(operation.shared())]);
-        self.storage().row(&key).await?.as_ref().map(operation_record).transpose()
+        let row = self.env().answer_in_time(self.storage().row(&key)).await?;
+        row.as_ref().map(operation_record).transpose()
     }
 
     /// One page of operations, by their ids, behind `after`.

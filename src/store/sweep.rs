@@ -165,7 +165,10 @@ impl ConnectorRef {
         key: &ReceiptKey,
         known: Vec<(DocumentId, SourceId)>,
     ) -> Result<Comparison> {
-        self.receipt_of(key).await?;
+        // Pages that come later would count as missing by the time the command is decided.
+        if !self.receipt_of(key).await?.complete {
+            return Err(incomplete(key));
+        }
         let known = known
             .into_iter()
             .map(|(document_id, source_id)| KnownDocument { document_id, source_id })
@@ -250,7 +253,7 @@ impl ConnectorRef {
     /// One page of a partition's candidates in any state, by document, behind `after`.
     ///
     /// # Errors
-    /// Retryable errors.
+    /// [`Error::InvalidInput`] for a limit of 0; retryable errors.
     pub async fn candidates(
         &self,
         partition: &PartitionId,
@@ -339,6 +342,11 @@ impl ConnectorRef {
             _ => Err(unexpected()),
         }
     }
+}
+
+fn incomplete(key: &ReceiptKey) -> Error {
+    let reason = "the last page is not here".to_owned();
+    Error::ReceiptIncomplete { partition: key.partition.clone(), reason }
 }
 
 fn page_text(row: &Row) -> Result<&str> {

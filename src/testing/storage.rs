@@ -119,6 +119,7 @@ struct Script {
     observer: Option<Observer>,
     snapshot_gate: Option<Gate>,
     look_up_gate: Option<Gate>,
+    rows_gate: Option<Gate>,
     /// The rows that appends took whose acknowledgement was lost: a look-up gives them back, as a
     /// backend does that lost the connection and not its memory.
     taken_in_doubt: HashMap<Uuid, Vec<Row>>,
@@ -183,6 +184,11 @@ impl FaultyStorage {
         self.script().look_up_gate = Some(gate);
     }
 
+    /// The next query of rows, once it has read them, waits at the gate with its answer.
+    pub fn stall_next_rows(&self, gate: Gate) {
+        self.script().rows_gate = Some(gate);
+    }
+
     /// From now on every call fails as if the database could not be reached, or no longer does.
     pub fn set_offline(&self, is_offline: bool) {
         self.is_offline.store(is_offline, Ordering::Release);
@@ -195,6 +201,7 @@ impl FaultyStorage {
         script.rivals.clear();
         script.snapshot_gate = None;
         script.look_up_gate = None;
+        script.rows_gate = None;
         script.random = None;
         drop(script);
         self.set_offline(false);
@@ -418,7 +425,14 @@ impl Storage for FaultyStorage {
     }
 
     fn rows<'a>(&'a self, query: &'a RowQuery) -> BoxFuture<'a, Result<Vec<Row>>> {
-        hand_on!(self.rows(query))
+        Box::pin(async move {
+            let rows = hand_on!(self.rows(query)).await;
+            let gate = self.script().rows_gate.take();
+            if let Some(gate) = gate {
+                gate.pass().await;
+            }
+            rows
+        })
     }
 
     fn row<'a>(&'a self, key: &'a RowKey) -> BoxFuture<'a, Result<Option<Row>>> {

@@ -1,6 +1,6 @@
 //! Snapshots bound what a load reads; retention, verify and rebuild leave everything right.
 
-use connector_store::{MemoryJournal, Secret, Store, StreamKey};
+use connector_store::{MemoryJournal, Secret, Store, StreamKey, Timestamp};
 
 use crate::common::*;
 
@@ -124,4 +124,30 @@ async fn housekeeping_forgets_old_command_ids_by_itself() {
     bounded(until(|| left() == (0, 0))).await;
     assert_eq!(trim(&a).await, Some(2));
     assert_sound(&host.store).await;
+}
+
+#[tokio::test]
+async fn the_secrets_of_an_authorization_are_in_no_file_ten_seconds_after_it_is_gone() {
+    let clock = connector_store::testing::SimClock::default();
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::builder().sqlite(directory.path().join("store.db"));
+    let store = store.clock(std::sync::Arc::new(clock.clone())).open().await.unwrap();
+    let holds = || {
+        let files = std::fs::read_dir(directory.path()).unwrap();
+        let mut bytes = files.map(|file| std::fs::read(file.unwrap().path()).unwrap());
+        bytes.any(|bytes| bytes.windows(11).any(|window| window == b"verifier-of"))
+    };
+    for is_consumed in [true, false] {
+        store.create_pending_auth(pending_auth(&format!("s{is_consumed}"), 1)).await.unwrap();
+        assert!(holds());
+        if is_consumed {
+            store.consume_pending_auth(&Secret::new("strue")).await.unwrap();
+        } else {
+            store.delete_expired_pending_auths(Timestamp::from_millis(2)).await.unwrap();
+        }
+        bounded(clock.someone_sleeps_for(SECOND * 5)).await;
+        clock.advance(SECOND * 10);
+        bounded(until(|| !holds())).await;
+    }
+    store.close().await.unwrap();
 }

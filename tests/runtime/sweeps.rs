@@ -1,5 +1,6 @@
 //! The document sweep crosses keys: its unit covers every connector that holds a candidate.
 
+use connector_store::testing::Gate;
 use connector_store::{
     BeginReceipt, CandidateState, ConnectorRef, Hlc, HlcClock, MassDeleteGuard, ModelId,
     PartitionId, Provenance, ReceiptKey, ReceiptKind, Result, SourceId, SweepReceipt,
@@ -122,4 +123,47 @@ async fn a_sweep_under_a_rival_host_is_run_again() {
     set_trim(&here, 3).await.unwrap();
     assert_eq!(trim(&there).await, Some(3));
     assert_sound(&b.store).await;
+}
+
+#[tokio::test]
+async fn pages_that_come_while_a_commit_compares_are_never_missing() {
+    let host = host().await;
+    let handle = connector(&host.store, "x");
+    let id = |name: &str| SourceId::new(name).unwrap();
+    let key = receipt_key(&begin(&handle, "p", "lineage").await.unwrap());
+    handle.extend_receipt(&key, 0, vec![id("a")], "print").await.unwrap();
+    let gate = Gate::new();
+    host.faults.stall_next_rows(gate.clone());
+    let known = vec![(document("a"), id("a")), (document("b"), id("b"))];
+    let (committer, committed) = (handle.clone(), key.clone());
+    let commit = tokio::spawn(async move {
+        committer.commit_receipt(&committed, known, MassDeleteGuard::default()).await
+    });
+    // It has read the pages that are there, or has refused before.
+    tokio::select! {
+        () = gate.reached() => {}
+        () = settle() => {}
+    }
+    host.faults.heal();
+    handle.extend_receipt(&key, 1, vec![id("b")], "print").await.unwrap();
+    handle.complete_receipt(&key, 2, Some(2), "print").await.unwrap();
+    gate.open();
+    let refused = bounded(commit).await.unwrap();
+    assert_eq!(code(refused), "CONNECTOR_RECEIPT_INCOMPLETE");
+    assert!(handle.due_candidates(10).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_sweep_that_a_unit_refuses_leaves_nothing_in_the_unit() {
+    let host = host().await;
+    lose(&connector(&host.store, "x"), "d").await;
+    let d = host.store.document(&document("d"));
+    set_trim(&d, 1).await.unwrap();
+    let unit = host.store.unit_of_work([document_key("d")]).await.unwrap();
+    let refused = unit.document(&document("d")).sweep_document_rows().await;
+    assert_eq!(code(refused), "CONNECTOR_NOT_HELD", "the candidate's connector is not held");
+    unit.commit().await.unwrap();
+    assert_eq!(trim(&d).await, Some(1));
+    assert!(d.has_document_connector_work().await.unwrap());
+    assert_sound(&host.store).await;
 }

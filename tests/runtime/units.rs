@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use connector_store::testing::{Fault, Stage};
-use connector_store::{Error, StorageFault, StreamKey};
+use connector_store::{Error, StorageFault, StreamKey, SyncProgress};
 
 use crate::common::*;
 
@@ -174,4 +174,34 @@ async fn a_unit_that_waits_for_room_does_not_wait_behind_the_commands_it_would_b
     for write in blocked {
         bounded(write).await.unwrap().unwrap();
     }
+}
+
+#[tokio::test]
+async fn content_that_a_later_command_of_a_unit_leaves_out_is_not_written() {
+    let host = host().await;
+    let key = StreamKey::Connector(owner("x"), folder());
+    let unit = host.store.unit_of_work([key]).await.unwrap();
+    let held = unit.connector(&owner("x"), &folder());
+    let with = SyncProgress { recovery: Some(json("[1]")), ..counted(None) };
+    held.update_sync_progress(move |_| with.clone()).await.unwrap();
+    held.update_sync_progress(counted).await.unwrap();
+    unit.commit().await.unwrap();
+    let state = connector(&host.store, "x").sync_state().await.unwrap().unwrap();
+    let row = host.store.sync_states(&folder(), None, 1).await.unwrap().remove(0);
+    assert_eq!((state.recovery, row.state.recovery), (None, None));
+    assert_sound(&host.store).await;
+}
+
+#[tokio::test]
+async fn a_closure_that_panics_in_a_unit_changes_nothing() {
+    let host = host().await;
+    let key = StreamKey::Connector(owner("x"), folder());
+    let unit = host.store.unit_of_work([key]).await.unwrap();
+    let held = unit.connector(&owner("x"), &folder());
+    count_up(&held).await.unwrap();
+    let refused = held.update_sync_progress(|_| panic!("the closure panics")).await;
+    assert_eq!(code(refused), "CONNECTOR_CLOSURE_PANICKED");
+    count_up(&held).await.unwrap();
+    unit.commit().await.unwrap();
+    assert_eq!(count(&connector(&host.store, "x")).await, 2);
 }

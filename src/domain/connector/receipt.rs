@@ -13,7 +13,7 @@ use super::view::SweepReceipt;
 use crate::base::limits::{
     MAX_RECEIPT_BYTES, MAX_RECEIPT_IDS, MAX_RECEIPT_PAGES, MAX_RECEIPT_TEXT_BYTES,
 };
-use crate::base::{Digest, Error, PartitionId, Provenance, Result};
+use crate::base::{Digest, Error, PartitionId, Provenance, Result, check_nul};
 use crate::domain::{Context, Decision};
 
 impl Connector {
@@ -246,7 +246,7 @@ fn check_text(field: &'static str, text: &str) -> Result<()> {
         let reason = format!("expected 1 to {MAX_RECEIPT_TEXT_BYTES} bytes, got {}", text.len());
         return Err(Error::invalid(field, reason));
     }
-    Ok(())
+    check_nul(field, text)
 }
 
 fn check_predicate(input: &BeginReceipt) -> Result<()> {

@@ -288,3 +288,15 @@ fn a_list_that_is_none_is_damage() {
         assert_eq!(ids.is_ok(), bad == "[\"a\"] ", "{bad}");
     }
 }
+
+#[test]
+fn scope_and_fingerprint_hold_no_nul() {
+    let bad = || "a\0b".to_owned();
+    for (field, input) in [
+        ("scope", BeginReceipt { scope: bad(), ..begin("a") }),
+        ("fingerprint", BeginReceipt { fingerprint: bad(), ..begin("a") }),
+    ] {
+        let refused = Error::invalid(field, "expected no NUL character");
+        fresh().when(&begun(input), at(1)).refused(&refused);
+    }
+}

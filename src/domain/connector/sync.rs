@@ -9,7 +9,7 @@ use super::rows::{Naming, RECOVERY_COLUMN};
 use super::state::{Connector, SyncRecord};
 use super::view::SyncState;
 use crate::base::limits::MAX_ERROR_TEXT_BYTES;
-use crate::base::{Error, Json, Result};
+use crate::base::{Error, Json, Result, check_nul};
 use crate::domain::{ContentRef, Context, Decision, Value};
 
 impl Connector {
@@ -133,14 +133,14 @@ fn check_count(count: i64) -> Result<()> {
     Ok(())
 }
 
-/// Refuses an error text that is too long.
+/// Refuses an error text that is too long, or that a database cannot hold.
 pub(super) fn check_error(error: Option<&str>) -> Result<()> {
     let bytes = error.map_or(0, str::len);
     if bytes > MAX_ERROR_TEXT_BYTES {
         let reason = format!("expected at most {MAX_ERROR_TEXT_BYTES} bytes, got {bytes}");
         return Err(Error::invalid("error", reason));
     }
-    Ok(())
+    check_nul("error", error.unwrap_or_default())
 }
 
 #[cfg(test)]

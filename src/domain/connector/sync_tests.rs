@@ -167,3 +167,13 @@ fn a_version_above_2_to_the_53_counts_on() {
         ConnectorReply::Progress { version: (1 << 53) + 2, incarnation: Uuid::from_u128(5) };
     given.when(&update(progress(1), None), at(6)).replies(reply);
 }
+
+#[test]
+fn an_error_text_with_nul_is_refused() {
+    let input =
+        SyncStateInput { error: Some("a\0b".to_owned()), ..state_input(1, SyncStatus::Error) };
+    let refused = Error::invalid("error", "expected no NUL character");
+    fresh().when(&set(input), at(1)).refused(&refused);
+    let progress = SyncProgress { error: Some("\0".to_owned()), ..progress(1) };
+    fresh().when(&update(progress, None), at(1)).refused(&refused);
+}

@@ -15,7 +15,7 @@ use super::watch;
 use crate::base::limits::{
     MAX_DELAY_MS, MAX_ERROR_TEXT_BYTES, MAX_LEASE_MS, MAX_SOURCE_VERSION_BYTES, MIN_LEASE_MS,
 };
-use crate::base::{DocumentId, Error, Holder, OperationId, Result, SourceId, Timestamp};
+use crate::base::{DocumentId, Error, Holder, OperationId, Result, SourceId, Timestamp, check_nul};
 use crate::domain::{
     Context, Decision, FencingToken, Lease, LeaseScope, RowKey, Table, Value, forgetting_key,
 };
@@ -410,7 +410,7 @@ fn check_source_version(version: &str) -> Result<()> {
 
 fn check_text(field: &'static str, text: &str, max_bytes: usize) -> Result<()> {
     if text.len() <= max_bytes {
-        Ok(())
+        check_nul(field, text)
     } else {
         let got = text.len();
         Err(Error::invalid(field, format!("expected at most {max_bytes} bytes, got {got}")))

@@ -150,6 +150,7 @@ fn texts_of_the_provider_are_capped_and_a_version_holds_no_control_character() {
         (version("a\0b".to_owned()), "source_version"),
         (version("a\u{85}".to_owned()), "source_version"),
         (error(MAX_ERROR_TEXT_BYTES + 2), "error"),
+        (FinalOutcome::Dead { error: "a\0b".to_owned() }, "error"),
     ];
     for (outcome, named) in cases {
         let refused = with(outcome);

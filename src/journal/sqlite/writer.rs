@@ -159,6 +159,8 @@ impl Writer {
             self.has_erased |= write.erase_through.is_some() || write.trim_through.is_some();
         }
         for (key, row) in &plan.rows {
+            // A secret dies with its row, in the log too.
+            self.has_erased |= key.table == Table::PendingAuth && row.is_none();
             if key.table == Table::Lease {
                 let token = row.as_ref().and_then(|row| row.values.get(LEASE_TOKEN_COLUMN));
                 self.known.set_lease(key.clone(), token.cloned());
