@@ -58,6 +58,17 @@ impl DocumentRef {
         Self { sender, ..self.clone() }
     }
 
+    /// This handle for what follows its command: without the caller's id, which is for one command.
+    pub(super) fn without_id(&self) -> Self {
+        let sender = self.sender.with_options(|options| options.command_id = None);
+        Self { sender, ..self.clone() }
+    }
+
+    /// Its commands hold only once a unit of work is committed.
+    pub(super) const fn is_in_a_unit(&self) -> bool {
+        matches!(self.sender.route, Route::Unit(_))
+    }
+
     pub(super) const fn store(&self) -> &super::Store {
         &self.sender.store
     }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use connector_store::testing::{Fault, Stage};
-use connector_store::{Error, StorageFault, StreamKey};
+use connector_store::{
+    Digest, Error, Hlc, OperationId, OperationKind, OperationRequest, StorageFault, StreamKey,
+};
 
 use crate::common::*;
 
@@ -174,4 +176,25 @@ async fn a_unit_that_waits_for_room_does_not_wait_behind_the_commands_it_would_b
     for write in blocked {
         bounded(write).await.unwrap().unwrap();
     }
+}
+
+/// The permission to send must be on disk before it is given, and in a unit it would not be.
+#[tokio::test]
+async fn a_unit_claims_no_operation() {
+    let host = host().await;
+    let request = OperationRequest {
+        operation_id: OperationId::new("op").unwrap(),
+        owner: owner("o"),
+        connector: folder(),
+        op: OperationKind::Update,
+        version: Hlc::parse("001767225600000-00000000-host").unwrap(),
+        request_digest: Digest::of(b"request"),
+        visibility_delay: SECOND,
+    };
+    let unit = host.store.unit_of_work(two()).await.unwrap();
+    let held = unit.document(&document("a"));
+    let claim = held.claim_operation(&request, &holder("h"), SECOND).await;
+    assert_eq!(code(claim), "CONNECTOR_NOT_HELD");
+    unit.commit().await.unwrap();
+    assert!(host.store.operation(&request.operation_id).await.unwrap().is_none());
 }
