@@ -58,6 +58,9 @@ pub struct DueSpec {
     /// The column of a document whose unfinished operation goes first: the row does not wait for
     /// its time meanwhile.
     pub yields_for: Option<usize>,
+    /// Of the rows that are the same in these columns, those before the newest do not wait; all do
+    /// where there are none.
+    pub newest_of: &'static [usize],
     /// The columns that name the work, those of the primary key first.
     pub names: &'static [usize],
 }
@@ -74,6 +77,7 @@ static OPERATION: DueSpec = DueSpec {
     due: OPERATION_DUE_COLUMN,
     filter: DueFilter::IsSet,
     yields_for: None,
+    newest_of: &[],
     names: &[0, OPERATION_DOCUMENT_COLUMN, 2, 3],
 };
 /// The rows of operations' leases are left out: the operations themselves wait.
@@ -82,6 +86,7 @@ static SYNC_LEASE: DueSpec = DueSpec {
     due: 3,
     filter: DueFilter::StartsWith(0, "sync:"),
     yields_for: None,
+    newest_of: &[],
     names: &[0],
 };
 static SWEEP_CANDIDATE: DueSpec = DueSpec {
@@ -89,6 +94,7 @@ static SWEEP_CANDIDATE: DueSpec = DueSpec {
     due: 11,
     filter: DueFilter::OneOf(7, &["pending", "confirmed"]),
     yields_for: Some(4),
+    newest_of: &[],
     names: &[0, 1, 2, 3, 4],
 };
 static PROJECTION_WATCH: DueSpec = DueSpec {
@@ -96,6 +102,7 @@ static PROJECTION_WATCH: DueSpec = DueSpec {
     due: 8,
     filter: DueFilter::IsSet,
     yields_for: None,
+    newest_of: &[],
     names: &[0, 1, 2, 3],
 };
 static DOCUMENT_SWEEP: DueSpec = DueSpec {
@@ -103,6 +110,7 @@ static DOCUMENT_SWEEP: DueSpec = DueSpec {
     due: 1,
     filter: DueFilter::IsSet,
     yields_for: None,
+    newest_of: &[],
     names: &[0],
 };
 static OWED_SWEEP: DueSpec = DueSpec {
@@ -110,6 +118,7 @@ static OWED_SWEEP: DueSpec = DueSpec {
     due: 3,
     filter: DueFilter::IsSet,
     yields_for: None,
+    newest_of: &[],
     names: &[0, 1, 2],
 };
 static FORGETTING: DueSpec = DueSpec {
@@ -117,6 +126,7 @@ static FORGETTING: DueSpec = DueSpec {
     due: 2,
     filter: DueFilter::IsSet,
     yields_for: None,
+    newest_of: &[],
     names: &[0, 1],
 };
 
@@ -125,6 +135,7 @@ static DEAD_CANDIDATE: DueSpec = DueSpec {
     due: 12,
     filter: DueFilter::OneOf(7, &["dead"]),
     yields_for: None,
+    newest_of: &[],
     names: &[0, 1, 2, 3, 4],
 };
 static UNKNOWN_OUTCOME: DueSpec = DueSpec {
@@ -132,13 +143,16 @@ static UNKNOWN_OUTCOME: DueSpec = DueSpec {
     due: 9,
     filter: DueFilter::OneOf(7, &["reconcile_only"]),
     yields_for: None,
+    newest_of: &[],
     names: &[0, OPERATION_DOCUMENT_COLUMN, 2, 3],
 };
+/// A receipt of an older lineage can't be committed any more, so nothing is to be done for it.
 static OPEN_RECEIPT: DueSpec = DueSpec {
     table: Table::SweepReceipt,
     due: 12,
     filter: DueFilter::IsNull(13),
     yields_for: None,
+    newest_of: &[0, 1, 2],
     names: &[0, 1, 2, 3],
 };
 static DEAD_OPERATION: DueSpec = DueSpec {
@@ -146,6 +160,7 @@ static DEAD_OPERATION: DueSpec = DueSpec {
     due: 23,
     filter: DueFilter::OneOf(7, &["dead"]),
     yields_for: None,
+    newest_of: &[],
     names: &[0, OPERATION_DOCUMENT_COLUMN, 2, 3],
 };
 
@@ -198,8 +213,8 @@ pub struct DueRow {
 }
 
 impl DueRow {
-    /// What the source says of a row of its table, if the row is one of its. Whether its document's operations go first is
-    /// not asked.
+    /// What the source says of a row of its table, if the row is one of its. Whether other rows keep
+    /// it from waiting is not asked.
     #[must_use]
     pub fn of(source: DueSource, row: &Row) -> Option<Self> {
         let spec = source.spec();

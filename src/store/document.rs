@@ -65,6 +65,11 @@ impl DocumentRef {
         Self { sender, ..self.clone() }
     }
 
+    /// Its commands hold only once a unit of work is committed.
+    pub(super) const fn is_in_a_unit(&self) -> bool {
+        matches!(self.sender.route, Route::Unit(_))
+    }
+
     pub(super) const fn store(&self) -> &super::Store {
         &self.sender.store
     }

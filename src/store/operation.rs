@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::lease::{Session, millis};
+use super::lease::{Session, millis, not_in_a_unit};
 use super::rows::operation_record;
 use super::{DocumentRef, Store, equal, unexpected};
 use crate::base::limits::MAX_PAGE_ROWS;
@@ -109,19 +109,23 @@ pub struct OperationFilter {
 
 impl DocumentRef {
     /// Claims an operation on the document, or creates it. A repeat of a finished one gets its
-    /// recorded result. The protocol of its holder is told at [`ClaimedOperation`].
+    /// recorded result. Not in a unit of work: what a claim permits must be on disk first. The protocol
+    /// of its holder is told at [`ClaimedOperation`].
     ///
     /// # Errors
     /// [`crate::Error::OperationMismatch`] when the id is known with other facts, also on another
     /// document; [`crate::Error::OperationBusy`], [`crate::Error::Deferred`],
     /// [`crate::Error::DocumentBeingSwept`], [`crate::Error::ConnectionForgotten`],
-    /// [`crate::Error::InvalidInput`]; retryable errors.
+    /// [`crate::Error::InvalidInput`]; [`crate::Error::NotHeld`] in a unit of work; retryable errors.
     pub async fn claim_operation(
         &self,
         request: &OperationRequest,
         holder: &Holder,
         ttl: Duration,
     ) -> Result<Claim> {
+        if self.is_in_a_unit() {
+            return Err(not_in_a_unit());
+        }
         let command = DocumentCommand::ClaimOperation(ClaimOperation {
             operation_id: request.operation_id.clone(),
             owner: request.owner.clone(),

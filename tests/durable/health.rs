@@ -95,6 +95,25 @@ async fn what_is_stuck_is_named_with_its_reason_and_since_when() {
     .await;
 }
 
+/// It can't be committed any more, so nobody could ever do anything about it.
+#[tokio::test]
+async fn a_receipt_of_a_lineage_that_was_left_is_no_ill_health() {
+    on_every_storage(async |world| {
+        let account = account("o", "folder");
+        let connector = world.store.connector(&account.owner, &account.connector);
+        world.enumerate_under(&account, "before", &["kept"]).await;
+        world.clock.advance(SECOND);
+        let key = world.enumerate_under(&account, "after", &["kept"]).await;
+        world.clock.advance(2 * GRACE);
+        let health = world.store.health(GRACE).await.unwrap();
+        assert_eq!(health.stuck.count, 1, "the newer one, which is open: {health:?}");
+        connector.complete_receipt(&key, 1, None, "f").await.unwrap();
+        connector.commit_receipt(&key, Vec::new(), Default::default()).await.unwrap();
+        assert!(world.store.health(GRACE).await.unwrap().is_healthy());
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn dead_operations_are_listed_and_no_ill_health() {
     on_every_storage(async |world| {

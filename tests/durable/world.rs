@@ -170,10 +170,20 @@ impl World {
 
     /// Begins an enumeration of one page.
     pub async fn enumerate(&self, account: &Account, listed: &[&str]) -> ReceiptKey {
+        self.enumerate_under(account, "v", listed).await
+    }
+
+    /// The same under a lineage of this name.
+    pub async fn enumerate_under(
+        &self,
+        account: &Account,
+        lineage: &str,
+        listed: &[&str],
+    ) -> ReceiptKey {
         let connector = self.store.connector(&account.owner, &account.connector);
         let begin = BeginReceipt {
             partition: partition(),
-            provenance: Provenance::new("v").unwrap(),
+            provenance: Provenance::new(lineage).unwrap(),
             model_id: ModelId::new("event").unwrap(),
             scope: "calendar".to_owned(),
             source_fetch_hlc: hlc(),

@@ -1,7 +1,9 @@
 //! A caller's own command id: the first answer again, and nothing done twice.
 
 use connector_store::testing::{Fault, Gate};
-use connector_store::{Error, Secret};
+use connector_store::{
+    Claim, Digest, Error, Hlc, OperationId, OperationKind, OperationRequest, Secret,
+};
 use uuid::Uuid;
 
 use crate::common::*;
@@ -190,4 +192,39 @@ async fn no_record_of_a_command_holds_a_secret() {
         let bytes = format!("{:?}", secret.as_bytes());
         assert!(!stored.contains(secret) && !stored.contains(bytes.trim_matches(['[', ']'])));
     }
+}
+
+fn operation() -> OperationRequest {
+    OperationRequest {
+        operation_id: OperationId::new("op").unwrap(),
+        owner: owner("o"),
+        connector: folder(),
+        op: OperationKind::Update,
+        version: Hlc::parse("001767225600000-00000000-host").unwrap(),
+        request_digest: Digest::of(b"request"),
+        visibility_delay: SECOND,
+    }
+}
+
+#[tokio::test]
+async fn an_id_is_for_the_claim_and_not_for_what_its_holder_does() {
+    let host = host().await;
+    let id = Uuid::now_v7();
+    let document = host.store.document(&document("d"));
+    let claim = async |id| {
+        document.with_command_id(id).claim_operation(&operation(), &holder("a"), SECOND).await
+    };
+    let Claim::Attempt(first) = claim(id).await.unwrap() else { panic!("nothing was sent") };
+    first.mark_send_started().await.unwrap();
+    // The first answer again, and still only one permission to send.
+    let Claim::Attempt(repeat) = claim(id).await.unwrap() else { panic!("the first answer") };
+    assert_eq!(repeat.token(), first.token());
+    assert_eq!(code(repeat.mark_send_started().await), "CONNECTOR_RECONCILE_FIRST");
+    // The longest record is longer than an answer that is kept.
+    first.finalize_dead(&"x".repeat(4_096)).await.unwrap();
+    let other = Uuid::now_v7();
+    for _ in 0..2 {
+        assert!(matches!(claim(other).await, Ok(Claim::Finished(_))));
+    }
+    assert_sound(&host.store).await;
 }

@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use connector_store::testing::{Fault, Stage};
-use connector_store::{Error, StorageFault, StreamKey, SyncProgress};
+use connector_store::{
+    Digest, Error, Hlc, OperationId, OperationKind, OperationRequest, StorageFault, StreamKey,
+    SyncProgress,
+};
 
 use crate::common::*;
 
@@ -204,4 +207,25 @@ async fn a_closure_that_panics_in_a_unit_changes_nothing() {
     count_up(&held).await.unwrap();
     unit.commit().await.unwrap();
     assert_eq!(count(&connector(&host.store, "x")).await, 2);
+}
+
+/// The permission to send must be on disk before it is given, and in a unit it would not be.
+#[tokio::test]
+async fn a_unit_claims_no_operation() {
+    let host = host().await;
+    let request = OperationRequest {
+        operation_id: OperationId::new("op").unwrap(),
+        owner: owner("o"),
+        connector: folder(),
+        op: OperationKind::Update,
+        version: Hlc::parse("001767225600000-00000000-host").unwrap(),
+        request_digest: Digest::of(b"request"),
+        visibility_delay: SECOND,
+    };
+    let unit = host.store.unit_of_work(two()).await.unwrap();
+    let held = unit.document(&document("a"));
+    let claim = held.claim_operation(&request, &holder("h"), SECOND).await;
+    assert_eq!(code(claim), "CONNECTOR_NOT_HELD");
+    unit.commit().await.unwrap();
+    assert!(host.store.operation(&request.operation_id).await.unwrap().is_none());
 }

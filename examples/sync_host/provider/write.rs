@@ -156,10 +156,11 @@ impl Folder {
         let intent: Intent = serde_json::from_slice(&journal)?;
         let target = self.root.join(&intent.source_id);
         let draft = draft_of(&target);
-        // The rename takes the draft away, so where it still is nothing was renamed.
+        // The rename takes the draft away, so where it still is nothing was renamed. The journal goes
+        // first: without its draft it would tell of a write.
         if fs::symlink_metadata(&draft).is_ok() {
-            fs::remove_file(&draft)?;
             fs::remove_file(self.beside("journal")?)?;
+            fs::remove_file(&draft)?;
             return Ok(log);
         }
         self.complete(&intent, log.try_clone()?, &target)?;

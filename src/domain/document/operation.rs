@@ -152,7 +152,10 @@ impl Document {
         events: Vec<DocumentEvent>,
         lease: Lease,
     ) -> Decided {
-        let mut after = Self { operations: self.operations.clone(), ..Self::default() };
+        // Not the others: a document keeps its finished ones until it is swept.
+        let standing = self.operations.get_key_value(id);
+        let operations = standing.map(|(id, operation)| (id.clone(), operation.clone()));
+        let mut after = Self { operations: operations.into_iter().collect(), ..Self::default() };
         events.iter().for_each(|event| after.apply_event(event));
         let operation = Box::new(after.find_operation(id)?.view(document, id));
         Ok(Decision::events(DocumentReply::Claimed { operation, lease }, events))

@@ -2,11 +2,12 @@
 //!
 //! NULL equals NULL alone and is less than nothing; in an order it comes first.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::tables::Tables;
 use crate::domain::{
-    DueRow, DueSource, OPERATION_DOCUMENT_COLUMN, OPERATION_DUE_COLUMN, Row, RowKey, Table, Value,
+    DueRow, DueSource, DueSpec, OPERATION_DOCUMENT_COLUMN, OPERATION_DUE_COLUMN, Row, RowKey,
+    Table, Value,
 };
 use crate::journal::port::{Compare, DueCandidates, DuePage, Filter, RowQuery};
 
@@ -31,11 +32,28 @@ impl Tables {
         let busy = self.busy_documents();
         sources.iter().flat_map(move |&source| {
             let spec = source.spec();
+            let newest = self.newest(spec);
             let rows = self.table(spec.table).filter(|row| {
-                spec.yields_for.is_none_or(|document| !busy.contains(&row.values[document]))
+                let is_newest = newest
+                    .get(&place(row, spec.newest_of))
+                    .is_none_or(|at| &row.values[spec.due] >= *at);
+                is_newest
+                    && spec.yields_for.is_none_or(|document| !busy.contains(&row.values[document]))
             });
             rows.filter_map(|row| DueRow::of(source, row)).collect::<Vec<_>>()
         })
+    }
+
+    /// The newest time of the rows that are the same in the source's columns.
+    fn newest(&self, spec: &DueSpec) -> BTreeMap<Vec<&Value>, &Value> {
+        let mut newest = BTreeMap::new();
+        if !spec.newest_of.is_empty() {
+            for row in self.table(spec.table) {
+                let at = newest.entry(place(row, spec.newest_of)).or_insert(&row.values[spec.due]);
+                *at = (*at).max(&row.values[spec.due]);
+            }
+        }
+        newest
     }
 
     /// The documents that have an unfinished operation.

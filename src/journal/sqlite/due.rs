@@ -120,6 +120,17 @@ fn write_condition(sql: &mut String, spec: &DueSpec) {
             due = column(Table::Operation, OPERATION_DUE_COLUMN),
         );
     }
+    if !spec.newest_of.is_empty() {
+        let (table, due) = (spec.table.spec().name, name(spec.due));
+        let _ = write!(
+            sql,
+            " AND NOT EXISTS (SELECT 1 FROM {table} AS n WHERE n.{due} > {table}.{due}"
+        );
+        for &at in spec.newest_of {
+            let _ = write!(sql, " AND n.{same} = {table}.{same}", same = name(at));
+        }
+        sql.push(')');
+    }
 }
 
 fn union(page: &DuePage) -> Result<Built> {

@@ -26,7 +26,7 @@ fn waiting(source: DueSource, name: &str, due_at: i64) -> Row {
         DueSource::SyncLease => key = vec![Value::text(format!("sync:{name}"))],
         DueSource::Forgetting => key[1] = Value::text(name),
         DueSource::OwedSweep => key.push(Value::text(name)),
-        DueSource::OpenReceipt => key.extend([Value::text("p"), Value::text(name)]),
+        DueSource::OpenReceipt => key.extend([Value::text(name), Value::text("v")]),
         DueSource::SweepCandidate | DueSource::DeadCandidate => {
             key.extend(["p", "v", name].map(Value::text));
         }
@@ -115,12 +115,15 @@ fn contested(document: &str, unfinished: bool) -> [Row; 2] {
 async fn what_is_finished_or_yields_is_not_due(storage: &dyn Storage) -> Result<()> {
     let mut operation_lease = waiting(DueSource::SyncLease, "x", 1);
     operation_lease.values[0] = Value::text("operation:x");
-    let mut committed = waiting(DueSource::OpenReceipt, "v", 1);
+    let mut committed = waiting(DueSource::OpenReceipt, "p", 1);
     committed.values[13] = Value::Int(1);
+    let mut of_an_older_lineage = waiting(DueSource::OpenReceipt, "p", 0);
+    of_an_older_lineage.values[3] = Value::text("older");
     let [free, finished] = contested("free", false);
     let [busy, unfinished] = contested("busy", true);
-    let rows = [operation_lease, committed, free.clone(), finished, busy.clone(), unfinished];
-    put(storage, 1, &rows).await?;
+    let receipts = [committed, of_an_older_lineage];
+    let rows = [operation_lease, free.clone(), finished, busy.clone(), unfinished];
+    put(storage, 1, &[receipts.as_slice(), &rows].concat()).await?;
     let names = |rows: Vec<DueRow>| -> Vec<String> {
         let name = |row: &DueRow| row.names.last().and_then(Value::as_text).map(str::to_owned);
         rows.iter().filter_map(name).collect()
