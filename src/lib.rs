@@ -65,7 +65,7 @@ pub use runtime::{Clock, IdSource, Jitter, telemetry};
 pub use store::{
     BegunSweep, Claim, ClaimedOperation, CommandId, ConnectorRef, DocumentRef, DueStream, DueWork,
     Event, EventFilter, EventStream, Evidence, FeedItem, FetchedRead, ForgettingConnection, Health,
-    Lease, OperationFilter, OperationRequest, ProgressVersion, RetentionReport, SendPermit,
-    Session, Store, StoreBuilder, StoreStats, StuckReason, StuckWork, SyncStateEntry, UnitOfWork,
-    WatchExpectation, Work,
+    Lease, OperationFilter, OperationRequest, OperationState, ProgressVersion, RetentionReport,
+    SendPermit, Session, Store, StoreBuilder, StoreStats, StuckReason, StuckWork, SyncStateEntry,
+    UnitOfWork, WatchExpectation, Work,
 };

@@ -10,12 +10,14 @@ use crate::host::Place;
 
 /// Mirrors a folder tree into a host's own document graph, and writes local edits back to it.
 ///
-/// Ends with 0 when all is mirrored, 3 when the mass-delete guard refused a partition, 1 after an
-/// error, 2 for a wrong command line, 130 when Ctrl-C ended it early.
+/// Ends with 0 when all is mirrored (edits may wait or conflict: see `deferred` and `conflicts`), 3
+/// when the mass-delete guard refused a partition, 1 after an error, 2 for a wrong command line, 130
+/// when Ctrl-C ended it early.
 #[derive(Debug, Parser)]
 #[command(name = "sync_host")]
 pub struct Cli {
-    /// The folder to mirror: each directory directly below it is a partition
+    /// The folder to mirror: each directory directly below it is a partition, files in it itself are
+    /// left alone; by default the folder that comes with the example
     #[arg(long, value_name = "DIR", default_value = DEFAULT_SOURCE, hide_default_value = true)]
     source: PathBuf,
 
@@ -53,7 +55,8 @@ pub struct Cli {
     #[arg(long, value_name = "STEP")]
     pub crash_after: Option<CrashPoint>,
 
-    /// Kills runs of its own over a temporary tree after every step, and counts the writes
+    /// Kills runs of its own over a temporary tree after every step, and counts the writes. Of the
+    /// other options it takes `--json` alone
     #[arg(long)]
     pub crash_matrix: bool,
 

@@ -43,9 +43,10 @@ impl Timestamp {
     }
 }
 
+/// As RFC 3339 text, for people.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
+        f.write_str(Rfc3339::from_timestamp(*self).as_str())
     }
 }
 

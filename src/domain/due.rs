@@ -66,7 +66,7 @@ pub struct DueSpec {
 }
 
 /// Most names of a source.
-pub const MAX_DUE_NAMES: usize = 5;
+pub const MAX_DUE_NAMES: usize = 6;
 /// The column of an operation's row that holds its document.
 pub const OPERATION_DOCUMENT_COLUMN: usize = 1;
 /// The column of an operation's row that holds when it is due; NULL once it is finished.
@@ -95,7 +95,7 @@ static SWEEP_CANDIDATE: DueSpec = DueSpec {
     filter: DueFilter::OneOf(7, &["pending", "confirmed"]),
     yields_for: Some(4),
     newest_of: &[],
-    names: &[0, 1, 2, 3, 4],
+    names: &[0, 1, 2, 3, 4, 5],
 };
 static PROJECTION_WATCH: DueSpec = DueSpec {
     table: Table::ProjectionWatch,
@@ -136,7 +136,7 @@ static DEAD_CANDIDATE: DueSpec = DueSpec {
     filter: DueFilter::OneOf(7, &["dead"]),
     yields_for: None,
     newest_of: &[],
-    names: &[0, 1, 2, 3, 4],
+    names: &[0, 1, 2, 3, 4, 5],
 };
 static UNKNOWN_OUTCOME: DueSpec = DueSpec {
     table: Table::Operation,

@@ -145,6 +145,12 @@ impl StoreTime {
         Self { clock, opened_at, origin }
     }
 
+    /// A wall clock that was set back between two runs does not make time step back: what waits
+    /// would wait that much longer.
+    pub(super) fn hold_at_least(&mut self, floor: Timestamp) {
+        self.opened_at = self.opened_at.max(floor);
+    }
+
     pub(crate) fn now(&self) -> Timestamp {
         self.opened_at.plus(self.elapsed())
     }

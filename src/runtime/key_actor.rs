@@ -357,7 +357,8 @@ impl<A: Aggregate> KeyActor<A> {
         match run {
             Ok((Ok(reply), pending)) => {
                 let changes = !pending.events.is_empty() || !pending.rows.is_empty();
-                if changes || request.digest.is_some() {
+                // A lease is judged where its row is, also for a command that changes nothing.
+                if changes || request.digest.is_some() || request.fence.is_some() {
                     self.hand_over(request, reply, expected, pending, scope);
                 } else {
                     self.after_durable(request, Ok(reply), scope);

@@ -58,13 +58,14 @@ impl Runtime {
         };
         let (threads, ended) = start_threads(bounds.arbiters.max(1)).await?;
         let stop = StopOnDrop(Some(threads.system.clone()));
-        let time = StoreTime::new(clock);
+        let mut time = StoreTime::new(clock);
         let (opened, storage) = oneshot::channel();
         let open = open_storage(time.now());
         threads.repository.spawn(async move {
             let _ = opened.send(open.await);
         });
         let storage = storage.await.map_err(|_| unavailable("opening the storage panicked"))??;
+        time.hold_at_least(newest_time(&*storage).await?);
         let counters = Arc::new(Counters::default());
         let repository = Repository::start_on(
             &threads.repository,
@@ -150,6 +151,16 @@ impl Drop for StopOnDrop {
             system.stop();
         }
     }
+}
+
+/// When the newest event was written, on a storage that has no time of its own.
+async fn newest_time(storage: &dyn Storage) -> Result<Timestamp> {
+    if storage.is_shared() {
+        return Ok(Timestamp::default());
+    }
+    let before_newest = storage.last_position().await?.saturating_sub(1);
+    let newest = storage.events(before_newest, 1).await?;
+    Ok(newest.first().map_or_else(Timestamp::default, |event| event.recorded_at))
 }
 
 async fn start_threads(count: usize) -> Result<(Threads, oneshot::Receiver<()>)> {

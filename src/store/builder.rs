@@ -52,8 +52,8 @@ impl std::fmt::Debug for StoreBuilder {
 }
 
 impl StoreBuilder {
-    /// Keeps the store in an SQLite file, which is made if it is not there. One store at a time can
-    /// have a file open.
+    /// Keeps the store in an SQLite file, which is made if it is not there; its directory is not.
+    /// One store at a time can have a file open.
     #[cfg(feature = "sqlite")]
     pub fn sqlite(mut self, path: impl Into<PathBuf>) -> Self {
         self.place = Some(Place::Sqlite(path.into()));

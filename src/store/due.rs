@@ -308,7 +308,8 @@ pub(super) fn work(row: &DueRow) -> Result<Work> {
         DueSource::SweepCandidate | DueSource::DeadCandidate => {
             let partition = PartitionId::new(text(2)?)?;
             let provenance = Provenance::new(text(3)?)?;
-            let candidate = CandidateKey { partition, provenance, document_id: document(4)? };
+            let (document_id, source_id) = (document(4)?, SourceId::new(text(5)?)?);
+            let candidate = CandidateKey { partition, provenance, document_id, source_id };
             Work::Candidate { owner: owner(0)?, connector: connector(1)?, candidate }
         }
         DueSource::ProjectionWatch => Work::Watch {

@@ -28,7 +28,8 @@ pub use health::{Evidence, Health, StuckReason, StuckWork};
 pub use lease::{Lease, Session};
 pub use maintenance::{RetentionReport, StoreStats};
 pub use operation::{
-    Claim, ClaimedOperation, OperationFilter, OperationRequest, SendPermit, WatchExpectation,
+    Claim, ClaimedOperation, OperationFilter, OperationRequest, OperationState, SendPermit,
+    WatchExpectation,
 };
 pub use rows::{BegunSweep, SyncStateEntry};
 pub use unit::UnitOfWork;

@@ -92,6 +92,30 @@ impl WatchExpectation {
     }
 }
 
+/// The states of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OperationState {
+    /// It may be sent, or was perhaps.
+    Attempted,
+    /// The provider must be asked what happened.
+    ReconcileOnly,
+    /// The provider has the write.
+    Committed,
+    /// The write will never be made.
+    Dead,
+}
+
+impl OperationState {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Attempted => "attempted",
+            Self::ReconcileOnly => "reconcile_only",
+            Self::Committed => "committed",
+            Self::Dead => "dead",
+        }
+    }
+}
+
 /// Which operations a list call gives. An empty filter gives all.
 #[derive(Clone, Debug, Default)]
 pub struct OperationFilter {
@@ -101,8 +125,8 @@ pub struct OperationFilter {
     pub connector: Option<ConnectorName>,
     /// Only on this document.
     pub document: Option<DocumentId>,
-    /// Only in these states: `attempted`, `reconcile_only`, `committed`, `dead`; all when empty.
-    pub states: Vec<&'static str>,
+    /// Only in these states; all when empty.
+    pub states: Vec<OperationState>,
     /// Only unfinished ones that wait for a time at or before this.
     pub due_before: Option<Timestamp>,
 }
@@ -455,7 +479,7 @@ impl Store {
             filter.document.as_ref().map(|at| equal(DOCUMENT_COLUMN, Value::Text(at.shared()))),
         );
         if !filter.states.is_empty() {
-            let states = filter.states.iter().map(|&state| Value::text(state)).collect();
+            let states = filter.states.iter().map(|state| Value::text(state.as_str())).collect();
             filters.push(Filter { column: STATE_COLUMN, compare: Compare::In(states) });
         }
         filters.extend(filter.due_before.map(|due| Filter {

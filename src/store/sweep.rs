@@ -253,7 +253,7 @@ impl ConnectorRef {
     /// One page of a partition's candidates in any state, by document, behind `after`.
     ///
     /// # Errors
-    /// [`Error::InvalidInput`] for a limit of 0; retryable errors.
+    /// Retryable errors.
     pub async fn candidates(
         &self,
         partition: &PartitionId,

@@ -69,6 +69,7 @@ pub fn candidate_key(task: usize, doc: usize) -> CandidateKey {
         partition: partition(),
         provenance: provenance(),
         document_id: document(task, doc),
+        source_id: source(doc),
     }
 }
 

@@ -33,7 +33,12 @@ fn receipt(sequence: i64) -> ReceiptKey {
 }
 
 fn candidate(name: &str) -> CandidateKey {
-    CandidateKey { partition: partition(), provenance: provenance(), document_id: document(name) }
+    CandidateKey {
+        partition: partition(),
+        provenance: provenance(),
+        document_id: document(name),
+        source_id: SourceId::new(format!("/{name}.ics")).unwrap(),
+    }
 }
 
 fn record(version: i64, status: SyncStatus) -> SyncRecord {

@@ -187,6 +187,7 @@ impl World {
             partition: partition(),
             provenance: lineage(),
             document_id: document(of),
+            source_id: source(of),
         };
         if what == 3 {
             if went_well(self.wait(handle.sweep_applied(&key)).await, Ok(())).is_some() {

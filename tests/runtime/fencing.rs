@@ -1,6 +1,9 @@
 //! A lease that was taken over lets its old holder write nothing more, on any key.
 
-use connector_store::{Clock, Error, Session, Store, StreamKey, Timestamp};
+use std::sync::Arc;
+
+use connector_store::testing::SimClock;
+use connector_store::{Clock, Error, MemoryJournal, Session, Store, StreamKey, Timestamp};
 
 use crate::common::*;
 
@@ -18,6 +21,11 @@ async fn assert_cannot_write(session: &Session, other: &Store) {
     assert_eq!(code(session.document(&document("a")).clear_entity_trim().await), lost);
     assert_eq!(code(session.document(&document("a")).sweep_document_rows().await), lost);
     assert_eq!(code(session.document(&document("new")).begin_document_sweep().await), lost);
+    // Also what would change nothing, and what only reads.
+    let untouched = session.document(&document("untouched"));
+    assert_eq!(code(untouched.clear_entity_trim().await), lost);
+    assert_eq!(code(untouched.abandon_document_sweep().await), lost);
+    assert_eq!(code(untouched.entity_trim().await), lost);
     assert_eq!(code(count_up(&session.connector()).await), lost);
     assert_eq!(code(session.connector().delete_sync_state().await), lost);
     assert_eq!(code(unit_of(session).await), lost);
@@ -116,4 +124,21 @@ async fn on_a_shared_database_its_clock_decides_and_not_the_hosts() {
     assert_eq!(code(handle.acquire_lease(&holder("b"), SECOND).await), "CONNECTOR_LEASE_HELD");
     time.advance(SECOND);
     handle.acquire_lease(&holder("b"), SECOND).await.unwrap();
+}
+
+/// What waits would wait longer by as much as the wall clock was set back between two runs.
+#[tokio::test]
+async fn time_does_not_step_back_over_a_restart() {
+    let journal = MemoryJournal::new();
+    let at = |millis| Arc::new(SimClock::new(Timestamp::from_millis(millis)));
+    let run = async |clock| {
+        let store = Store::builder().memory(&journal).clock(clock).open().await.unwrap();
+        set_trim(&store.document(&document("a")), 1).await.unwrap();
+        let trim = store.document(&document("a")).entity_trim().await.unwrap().unwrap();
+        store.close().await.unwrap();
+        trim.updated_at.as_millis()
+    };
+    assert_eq!(run(at(5_000)).await, 5_000);
+    assert_eq!(run(at(1_000)).await, 5_000);
+    assert_eq!(run(at(9_000)).await, 9_000);
 }

@@ -93,11 +93,7 @@ async fn candidates_become_due_by_the_stores_time_and_back_off() {
     lose(&handle, "d").await;
     let due = handle.due_candidates(10).await.unwrap();
     assert_eq!(due.iter().map(|due| due.state).collect::<Vec<_>>(), [CandidateState::Pending]);
-    let key = connector_store::CandidateKey {
-        partition: due[0].partition.clone(),
-        provenance: due[0].provenance.clone(),
-        document_id: due[0].document_id.clone(),
-    };
+    let key = due[0].key();
     let outcome = connector_store::SweepOutcome::Unknown;
     handle.record_sweep_outcome(&key, outcome).await.unwrap();
     let waiting = handle.candidates(&key.partition, None, 10).await.unwrap();

@@ -26,11 +26,9 @@ impl Connector {
         after: Option<&DocumentId>,
         limit: u32,
     ) -> Result<Vec<SweepCandidate>> {
-        let limit = usize::try_from(limit)
-            .ok()
-            .filter(|_| (1..=MAX_PAGE_ROWS).contains(&limit))
-            .ok_or_else(|| {
-                Error::invalid("limit", format!("expected 1 to {MAX_PAGE_ROWS}, got {limit}"))
+        let limit =
+            usize::try_from(limit).ok().filter(|_| limit <= MAX_PAGE_ROWS).ok_or_else(|| {
+                Error::invalid("limit", format!("expected at most {MAX_PAGE_ROWS}, got {limit}"))
             })?;
         let Some(swept) = self.partitions.get(partition).and_then(|known| known.swept.as_ref())
         else {
@@ -141,6 +139,7 @@ impl Connector {
                 partition: partition.clone(),
                 provenance: swept.era.provenance.clone(),
                 document_id: document.clone(),
+                source_id: candidate.source_id.clone(),
             };
             let gone = CandidateGone { candidate: candidate_key };
             events.push(ConnectorEvent::CandidateDropped(gone));
@@ -169,8 +168,10 @@ impl Connector {
 
     fn standing(&self, key: &CandidateKey) -> Option<(&SweptEra, &Candidate)> {
         let swept = self.partitions.get(&key.partition)?.swept.as_ref()?;
-        let is_of_lineage = swept.era.provenance == key.provenance;
-        swept.candidates.get(&key.document_id).filter(|_| is_of_lineage).map(|found| (swept, found))
+        let found = swept.candidates.get(&key.document_id)?;
+        // A candidate of the same document for another entity is another candidate.
+        let is_meant = swept.era.provenance == key.provenance && found.source_id == key.source_id;
+        is_meant.then_some((swept, found))
     }
 }
 

@@ -179,6 +179,24 @@ fn a_candidate_that_is_gone_takes_no_outcome_but_applied_is_fine() {
     pending().when(&applied_of_other, at(2)).then_nothing();
 }
 
+/// The document is missing under another entity meanwhile: what was found out of the old one must
+/// not delete it.
+#[test]
+fn what_is_known_of_another_entity_says_nothing_of_a_candidate() {
+    let gone = Error::NotFound { what: "sweep candidate" };
+    let other = CandidateKey { source_id: source("moved"), ..candidate("a", "y") };
+    for what in [SweepOutcome::Absent, SweepOutcome::Present, SweepOutcome::Unknown] {
+        let candidate = other.clone();
+        let command = ConnectorCommand::RecordSweepOutcome { candidate, outcome: what };
+        pending().when(&command, at(2)).refused(&gone);
+    }
+    let (candidate, error) = (other.clone(), "no".to_owned());
+    let failed = ConnectorCommand::RecordSweepApplyFailure { candidate, error };
+    confirmed().when(&failed, at(2)).refused(&gone);
+    let applied = ConnectorCommand::SweepApplied { candidate: other };
+    confirmed().when(&applied, at(2)).then_nothing().replies(ConnectorReply::Done);
+}
+
 #[test]
 fn applied_removes_the_candidate_and_moves_the_checkpoint() {
     for given in [pending(), confirmed()] {
@@ -325,7 +343,8 @@ fn candidates_are_paged_by_document() {
         }
         other => panic!("{other:?}"),
     };
-    let cases: [(Option<&str>, u32, &[&str]); 4] = [
+    let cases: [(Option<&str>, u32, &[&str]); 5] = [
+        (None, 0, &[]),
         (None, 2, &["d1", "d2"]),
         (Some("d2"), 2, &["d3"]),
         (Some("d3"), 2, &[]),
@@ -335,9 +354,7 @@ fn candidates_are_paged_by_document() {
         let got: Vec<String> = names(&given, page(after, limit));
         assert_eq!(got, expected);
     }
-    for limit in [0, MAX_PAGE_ROWS + 1] {
-        given.when(&page(None, limit), at(2)).refused_input("limit");
-    }
+    given.when(&page(None, MAX_PAGE_ROWS + 1), at(2)).refused_input("limit");
     let none = ConnectorReply::Candidates(Vec::new());
     fresh().when(&page(None, 1), at(2)).then_nothing().replies(none);
 }

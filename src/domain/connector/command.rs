@@ -394,6 +394,8 @@ pub struct CandidateKey {
     pub provenance: Provenance,
     /// The document.
     pub document_id: DocumentId,
+    /// The entity that was missing. What is known of another entity says nothing of it.
+    pub source_id: SourceId,
 }
 
 /// What the provider said of a candidate's entity.

@@ -206,6 +206,7 @@ pub(super) fn candidate(lineage: &str, name: &str) -> CandidateKey {
         partition: partition(),
         provenance: provenance(lineage),
         document_id: document(format!("d{name}")),
+        source_id: source(name),
     }
 }
 

@@ -3,8 +3,8 @@
 
 use super::super::fixture::*;
 use super::super::{
-    CandidateKey, CommitReceipt, ConnectorCommand, ConnectorReply, MassDeleteGuard, ProgressGuard,
-    SweepOutcome, SyncProgress, SyncStatus,
+    CommitReceipt, ConnectorCommand, ConnectorReply, MassDeleteGuard, ProgressGuard, SweepOutcome,
+    SyncProgress, SyncStatus,
 };
 use super::*;
 use crate::domain::given::{Given, at};
@@ -64,11 +64,7 @@ fn candidate_command(dice: &mut Dice, given: &Given<Connector>) -> ConnectorComm
         candidate("a", "1")
     } else {
         let of = dice.one_of(&standing).clone();
-        CandidateKey {
-            partition: of.partition,
-            provenance: of.provenance,
-            document_id: of.document_id,
-        }
+        of.key()
     };
     let outcomes = [SweepOutcome::Absent, SweepOutcome::Present, SweepOutcome::Unknown];
     match dice.roll(8) {

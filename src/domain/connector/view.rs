@@ -130,6 +130,7 @@ impl SweepCandidate {
             partition: self.partition.clone(),
             provenance: self.provenance.clone(),
             document_id: self.document_id.clone(),
+            source_id: self.source_id.clone(),
         }
     }
 }

@@ -68,7 +68,10 @@ impl Tables {
         let mut found: Vec<&Row> = self
             .of_sources(&[DueSource::SweepCandidate])
             .filter(|row| row.due_at <= page.until && row.names.starts_with(&names))
-            .filter_map(|row| self.rows.get(&RowKey::new(Table::SweepCandidate, row.names)))
+            .filter_map(|mut row| {
+                row.names.truncate(Table::SweepCandidate.spec().key.len());
+                self.rows.get(&RowKey::new(Table::SweepCandidate, row.names))
+            })
             .collect();
         let order = [DueSource::SweepCandidate.spec().due, 4, 2, 3];
         found.sort_by(|one, other| place(one, &order).cmp(&place(other, &order)));

@@ -125,13 +125,14 @@ async fn what_is_finished_or_yields_is_not_due(storage: &dyn Storage) -> Result<
     let rows = [operation_lease, free.clone(), finished, busy.clone(), unfinished];
     put(storage, 1, &[receipts.as_slice(), &rows].concat()).await?;
     let names = |rows: Vec<DueRow>| -> Vec<String> {
-        let name = |row: &DueRow| row.names.last().and_then(Value::as_text).map(str::to_owned);
-        rows.iter().filter_map(name).collect()
+        let is_candidate = |row: &&DueRow| row.source == DueSource::SweepCandidate;
+        let document = |row: &DueRow| row.names[4].as_text().map(str::to_owned);
+        rows.iter().filter(is_candidate).filter_map(document).collect()
     };
     let found = all(storage, &DueSource::ALL, until(1), 2).await?;
     let sources: Vec<DueSource> = found.iter().map(|row| row.source).collect();
     assert_eq!(sources, [DueSource::Operation, DueSource::SweepCandidate], "{found:?}");
-    assert_eq!(names(found)[1], "free");
+    assert_eq!(names(found), ["free"]);
     assert_eq!(storage.count_due(&[DueSource::SweepCandidate], until(1)).await?, 1);
     put(storage, 2, &contested("busy", false)).await?;
     let found = all(storage, DueSource::WAITING, until(1), 2).await?;
