@@ -167,6 +167,8 @@ CREATE TABLE kubun_connector_sweep_checkpoint (
   PRIMARY KEY (owner_did, connector_name, partition)
 ) WITHOUT ROWID;
 
+-- No index on owner and connector: each write of a trim would rewrite its entry too, and only the
+-- forgetting of a connection asks for them. It reads the table once, in the order of its key.
 CREATE TABLE kubun_connector_entity_trim (
   document_id TEXT NOT NULL PRIMARY KEY,
   owner_did TEXT NOT NULL,
@@ -174,8 +176,6 @@ CREATE TABLE kubun_connector_entity_trim (
   trimmed_fields TEXT NOT NULL,
   updated_at INTEGER NOT NULL
 ) WITHOUT ROWID;
-CREATE INDEX connector_entity_trim_owner_idx
-  ON kubun_connector_entity_trim (owner_did, connector_name);
 
 CREATE TABLE kubun_connector_operation (
   operation_id TEXT NOT NULL PRIMARY KEY,

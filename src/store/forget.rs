@@ -204,7 +204,7 @@ impl Forgetter<'_> {
     /// Goes through the connection's rows of a table, and removes what they tell of. A row that
     /// comes meanwhile is of a write that counts as later.
     async fn forget_rows(&self, table: Table) -> Result<()> {
-        // Each order is one that an index on owner and connector has.
+        // Each order is one that an index has: of trims that of their key, which is read through.
         let (columns, order) = match table {
             Table::EntityTrim => ([1, 2], vec![0]),
             Table::ProjectionWatch => ([1, 2], vec![3, 0]),
