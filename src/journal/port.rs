@@ -114,6 +114,15 @@ pub struct Append {
     pub absent: Vec<RowKey>,
 }
 
+impl Append {
+    /// It writes something; else it is a condition alone.
+    #[must_use]
+    pub fn writes(&self) -> bool {
+        let writes = |part: &Part| !part.events.is_empty() || !part.rows.is_empty();
+        self.record.is_some() || self.parts.iter().any(writes)
+    }
+}
+
 /// What became of one append of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AppendOutcome {

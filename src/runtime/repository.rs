@@ -135,8 +135,16 @@ pub(crate) struct Repository {
 
 /// The work of one batch, in order; the appends themselves are in the batch.
 enum Slot {
-    Write { reaches: Vec<(Arc<Activation>, i64)>, ticket: Box<dyn Ticket>, events: u64 },
-    Barrier { activation: Arc<Activation>, ticket: Box<dyn Ticket> },
+    Write {
+        reaches: Vec<(Arc<Activation>, i64)>,
+        ticket: Box<dyn Ticket>,
+        events: u64,
+        writes: bool,
+    },
+    Barrier {
+        activation: Arc<Activation>,
+        ticket: Box<dyn Ticket>,
+    },
     Flush(oneshot::Sender<()>),
 }
 
@@ -253,13 +261,16 @@ impl Repository {
         let begun = self.time.elapsed();
         // A task of its own, so that a panic in the storage ends the batch and not the repository.
         let appends = batch.len();
+        let writes = batch.iter().filter(|append| append.writes()).count();
         let commit = actix_rt::spawn(commit(storage, time, batch, timeout));
         let under_way = UnderWay(slots);
         context.spawn(commit.into_actor(self).map(move |outcomes, actor, context| {
             actor.busy = false;
             let took = actor.time.elapsed().saturating_sub(begun);
-            telemetry::committed(appends, took);
-            actor.counters.batches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            if writes > 0 {
+                telemetry::committed(writes, took);
+                actor.counters.batches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            }
             let unknown = || (0..appends).map(|_| Err(Failure::Unknown)).collect();
             let outcomes = outcomes.unwrap_or_else(|_| unknown());
             let answers = actor.settle(under_way.end(), outcomes, took);
@@ -281,12 +292,13 @@ impl Repository {
                         fail(&write.reaches, write.ticket, Failure::Stale);
                         continue;
                     }
+                    let writes = write.append.writes();
                     let events = write.append.parts.iter().flat_map(|part| &part.events);
                     let count = events.clone().count() as u64;
                     bytes += events.map(|event| event.payload.len()).sum::<usize>();
                     batch.push(write.append);
                     let (reaches, ticket) = (write.reaches, write.ticket);
-                    slots.push(Slot::Write { reaches, ticket, events: count });
+                    slots.push(Slot::Write { reaches, ticket, events: count, writes });
                 }
                 Some(Work::Barrier { activation, ticket }) => {
                     slots.push(Slot::Barrier { activation, ticket });
@@ -311,13 +323,13 @@ impl Repository {
         let mut answers = Answers { waiting: Vec::with_capacity(slots.len()), took };
         for slot in slots {
             match slot {
-                Slot::Write { reaches, ticket, events } => match outcomes.next() {
+                Slot::Write { reaches, ticket, events, writes } => match outcomes.next() {
                     Some(Ok(AppendOutcome::Committed { taken })) => {
                         for (activation, version) in &reaches {
                             activation.set_durable(*version);
                         }
                         self.counters.events.fetch_add(events, Relaxed);
-                        self.counters.appends.fetch_add(1, Relaxed);
+                        self.counters.appends.fetch_add(u64::from(writes), Relaxed);
                         answers.waiting.push((ticket, taken));
                     }
                     outcome => fail(&reaches, ticket, failure(outcome)),
