@@ -118,7 +118,7 @@ async fn accept_one(mirror: &Arc<Mirror>, owner: &Owner, request: &Request) -> R
         version,
         state: EditState::Pending,
     };
-    mirror.graph.keep_edit(&document, &edit).await?;
+    mirror.graph.keep_edit(&document, &edit, mirror.folder.provenance()).await?;
     mirror.report.step(|| format!("edit of {} by {} kept", edit.source_id, owner.name));
     Ok(())
 }

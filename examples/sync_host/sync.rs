@@ -70,6 +70,11 @@ pub struct OwnerRun {
 
 /// Mirrors the source for all owners. One that fails does not keep the others from being done.
 pub async fn round(mirror: &Arc<Mirror>, owners: &[Owner]) -> Result<Counts, Failure> {
+    // An edit belongs to the source it was made for: written to another one it would be lost there.
+    if let Some(other) = mirror.graph.unwritten_elsewhere(mirror.folder.provenance()).await? {
+        let advice = "run once more with that --source, or give this one a --store of its own";
+        return Err(format!("an edit of {other} is not written yet: {advice}").into());
+    }
     sweep::finish_begun(mirror).await?;
     let runs = owners.iter().map(|owner| {
         let (mirror, owner) = (Arc::clone(mirror), owner.clone());

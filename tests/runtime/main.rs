@@ -2,7 +2,7 @@
 //!
 //! Time is simulated and storage fails on demand; nothing here waits for real time.
 
-#![cfg(feature = "testing")]
+#![cfg(all(feature = "sqlite", feature = "testing"))]
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod cancel;

@@ -129,6 +129,20 @@ fn the_lease_of_a_killed_run_does_not_keep_its_successor_waiting() {
 }
 
 #[test]
+fn an_edit_is_never_written_to_another_source() {
+    let world = mirrored_world();
+    killed(&world, "claim", &["--edit", EDIT]);
+    let other = World::with(&TREE);
+    let before = other.read("a/1.txt");
+    let output = other.command(&world.host(), &[]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{:?}", Run::of(output));
+    assert_eq!(other.read("a/1.txt"), before);
+    assert!(other.log().is_empty());
+    world.run(&[]).expect(0, &[("unchanged", 2), ("written", 1)]);
+    assert_written(&world, "at its own source");
+}
+
+#[test]
 fn an_edit_of_a_missing_file_makes_it_also_on_a_first_run() {
     let world = World::with(&TREE);
     let edit = ["--edit", "owner-1/new/deep/3.txt=hello=world"];

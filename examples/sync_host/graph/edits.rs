@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use connector_store::{Digest, DocumentId, Hlc, OperationId, OwnerDid, SourceId};
+use connector_store::{Digest, DocumentId, Hlc, OperationId, OwnerDid, Provenance, SourceId};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Connection, Row, SqliteConnection};
 
@@ -20,6 +20,7 @@ CREATE TABLE IF NOT EXISTS edit (
     operation_id TEXT NOT NULL UNIQUE,
     document_id TEXT NOT NULL,
     owner TEXT NOT NULL,
+    lineage TEXT NOT NULL,
     source_id TEXT NOT NULL,
     text TEXT NOT NULL,
     digest TEXT NOT NULL,
@@ -76,16 +77,22 @@ pub fn operation_id(
 
 impl Graph {
     /// Keeps an edit of the document, and the document as it is by it.
-    pub async fn keep_edit(&self, document: &Document, edit: &Edit) -> Result<(), Failure> {
+    pub async fn keep_edit(
+        &self,
+        document: &Document,
+        edit: &Edit,
+        lineage: &Provenance,
+    ) -> Result<(), Failure> {
         let mut connection = self.0.lock().await;
         let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
         insert(&mut transaction, std::slice::from_ref(document)).await?;
-        let sql = "INSERT INTO edit (operation_id, document_id, owner, source_id, text, digest, \
-                   base, version, state) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'pending')";
+        let sql = "INSERT INTO edit (operation_id, document_id, owner, lineage, source_id, text, \
+                   digest, base, version, state) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending')";
         sqlx::query(sql)
             .bind(edit.operation_id.as_str())
             .bind(edit.document.as_str())
             .bind(document.owner.as_str())
+            .bind(lineage.as_str())
             .bind(edit.source_id.as_str())
             .bind(&edit.text)
             .bind(&edit.digest)
@@ -95,6 +102,18 @@ impl Graph {
             .await?;
         transaction.commit().await?;
         Ok(())
+    }
+
+    /// The lineage of another source for which an edit is not written yet, or none.
+    pub async fn unwritten_elsewhere(
+        &self,
+        lineage: &Provenance,
+    ) -> Result<Option<String>, Failure> {
+        let sql = "SELECT lineage FROM edit WHERE lineage <> ? AND state <> 'written' LIMIT 1";
+        let mut connection = self.0.lock().await;
+        let query = sqlx::query(sql).bind(lineage.as_str());
+        let found = query.fetch_optional(&mut *connection).await?;
+        Ok(found.map(|row| row.try_get(0)).transpose()?)
     }
 
     /// The document's last edit that is not written, or none.
