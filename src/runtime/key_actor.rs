@@ -189,7 +189,7 @@ impl<A: Aggregate> KeyActor<A> {
         let (env, key) = (Arc::clone(&self.env), self.key.clone());
         let directory = Weak::clone(&self.directory);
         let load = async move {
-            // Each of its waits is bounded, so it ends.
+            // It ends once the storage has answered what it handed over; its stop has a deadline.
             if let Some(predecessor) = predecessor {
                 let _ = predecessor.await;
             }

@@ -5,6 +5,7 @@
 #![cfg(all(feature = "sqlite", feature = "testing"))]
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
+mod auth;
 mod cancel;
 mod command_ids;
 mod common;
