@@ -376,6 +376,7 @@ async fn all_rows(connection: &mut SqliteConnection, table: Table) -> Outcome<Ve
                 _ if row.try_get_raw(at)?.is_null() => Value::Null,
                 ColumnType::Text => Value::text(row.try_get::<String, _>(at)?),
                 ColumnType::Int => Value::Int(row.try_get(at)?),
+                ColumnType::Blob => Value::Blob(row.try_get::<Vec<u8>, _>(at)?.into()),
             });
         }
         rows.push(Row::new(table, values));
@@ -385,7 +386,7 @@ async fn all_rows(connection: &mut SqliteConnection, table: Table) -> Outcome<Ve
 
 fn bind(value: &Value, arguments: &mut SqliteArguments) -> Outcome<()> {
     match value {
-        Value::Null | Value::Keep => arguments.add(None::<i64>)?,
+        Value::Null | Value::Keep | Value::Stamp => arguments.add(None::<i64>)?,
         Value::Int(int) => arguments.add(*int)?,
         Value::Text(text) => arguments.add(Arc::clone(text))?,
         Value::Blob(blob) => arguments.add(blob.as_ref())?,

@@ -2,6 +2,8 @@ DROP TABLE connector_forgetting;
 DROP TABLE kubun_connector_projection_watch;
 DROP TABLE connector_operation_id;
 DROP TABLE kubun_connector_operation;
+DROP TABLE kubun_connector_observation_repair;
+DROP TABLE kubun_connector_observation_records;
 DROP TABLE kubun_connector_entity_trim;
 DROP TABLE kubun_connector_sweep_checkpoint;
 DROP TABLE kubun_connector_sweep_candidate;

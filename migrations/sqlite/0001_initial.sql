@@ -177,6 +177,32 @@ CREATE TABLE kubun_connector_entity_trim (
   updated_at INTEGER NOT NULL
 ) WITHOUT ROWID;
 
+CREATE TABLE kubun_connector_observation_records (
+  type TEXT NOT NULL,
+  owner TEXT NOT NULL,
+  id TEXT NOT NULL,
+  op_hash TEXT NOT NULL,
+  hlc TEXT NOT NULL,
+  op_jwt TEXT NOT NULL,
+  payload BLOB,
+  PRIMARY KEY (type, owner, id, op_hash)
+);
+-- The copies of a document, whoever owns them.
+CREATE INDEX connector_observation_records_document_idx
+  ON kubun_connector_observation_records (id);
+
+CREATE TABLE kubun_connector_observation_repair (
+  document_id TEXT NOT NULL PRIMARY KEY,
+  owner TEXT NOT NULL,
+  fetch_hlc TEXT NOT NULL,
+  decision_hlc TEXT NOT NULL,
+  present INTEGER NOT NULL,
+  value_digest TEXT,
+  written_at INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX idx_connector_observation_repair_written
+  ON kubun_connector_observation_repair (written_at, document_id);
+
 CREATE TABLE kubun_connector_operation (
   operation_id TEXT NOT NULL PRIMARY KEY,
   document_id TEXT NOT NULL,

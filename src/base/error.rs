@@ -10,6 +10,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::ids::{ConnectorName, DocumentId, Holder, OperationId, OwnerDid, PartitionId};
+use super::record_fault::RecordFault;
 use super::time::Timestamp;
 
 /// The result of every call of the store.
@@ -170,6 +171,35 @@ pub enum Error {
         ahead_ms: i64,
         /// How far it may be ahead.
         max_drift_ms: i64,
+    },
+    /// The signed record is no valid copy. Nothing was stored.
+    #[error("the observation record is not valid: {reason}")]
+    InvalidObservationRecord {
+        /// Why it does not verify.
+        reason: RecordFault,
+    },
+    /// Only records of the type `connector.observation` are kept here.
+    #[error("records of the type {record_type:?} are not kept here")]
+    UnsupportedRecordType {
+        /// The type that was given, cut off where it is long.
+        record_type: String,
+    },
+    /// The record's owner is not the owner of its document.
+    #[error("{owner} is not the owner of document {document_id}")]
+    NotDocumentOwner {
+        /// The document.
+        document_id: DocumentId,
+        /// The record's owner.
+        owner: OwnerDid,
+    },
+    /// The store was not told who owns which document, nor to take every owner's records.
+    #[error("the store does not know the owners of documents")]
+    NoDocumentOwners,
+    /// The key of a record's issuer can't be resolved now, so nothing is known of the record.
+    #[error("the key of {issuer} can't be resolved now")]
+    KeyUnavailable {
+        /// The issuer's DID.
+        issuer: String,
     },
     /// The operation id is known with another document, owner, connector, op, version or request.
     #[error("operation {operation_id} is known with other facts")]
@@ -350,6 +380,11 @@ impl Error {
             Self::DocumentBeingSwept { .. } => "CONNECTOR_DOCUMENT_BEING_SWEPT",
             Self::SweepUnfinishedOperation { .. } => "CONNECTOR_SWEEP_UNFINISHED_OPERATION",
             Self::HlcDrift { .. } => "CONNECTOR_HLC_DRIFT",
+            Self::InvalidObservationRecord { .. } => "CONNECTOR_INVALID_OBSERVATION_RECORD",
+            Self::UnsupportedRecordType { .. } => "CONNECTOR_UNSUPPORTED_RECORD_TYPE",
+            Self::NotDocumentOwner { .. } => "CONNECTOR_NOT_DOCUMENT_OWNER",
+            Self::NoDocumentOwners => "CONNECTOR_NO_DOCUMENT_OWNERS",
+            Self::KeyUnavailable { .. } => "CONNECTOR_KEY_UNAVAILABLE",
             Self::OperationMismatch { .. } => "CONNECTOR_OPERATION_MISMATCH",
             Self::OperationBusy { .. } => "CONNECTOR_OPERATION_BUSY",
             Self::Deferred { .. } => "CONNECTOR_DEFERRED",
@@ -385,6 +420,7 @@ impl Error {
             | Self::ActorStopped
             | Self::Contention
             | Self::TimedOut
+            | Self::KeyUnavailable { .. }
             | Self::StoreInUse { .. } => ErrorClass::Retryable,
             Self::Storage { fault, .. } => match fault {
                 StorageFault::Damaged => ErrorClass::Refused,

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::error::{Error, Result};
 use super::limits::{
     MAX_CONNECTOR_BYTES, MAX_NAME_BYTES, MAX_OPERATION_ID_BYTES, MAX_OWNER_BYTES,
-    MAX_SOURCE_ID_BYTES,
+    MAX_SOURCE_ID_BYTES, MAX_VALUE_DIGEST_BYTES,
 };
 
 fn check(field: &'static str, text: &str, max_bytes: usize) -> Result<()> {
@@ -167,6 +167,10 @@ identifier!(
 identifier!(
     /// The name under which a host, or a task in it, holds a lease.
     Holder, "holder", MAX_NAME_BYTES, nothing_more
+);
+identifier!(
+    /// The digest of a value in the host's own form, compared for equality and never computed here.
+    ValueDigest, "value_digest", MAX_VALUE_DIGEST_BYTES, nothing_more
 );
 
 #[cfg(test)]

@@ -62,3 +62,11 @@ pub const MAX_PAGE_ROWS: u32 = 10_000;
 pub const MAX_OPERATION_ID_BYTES: usize = 255;
 /// Longest deferral, visibility delay and watch deadline: a year.
 pub const MAX_DELAY_MS: i64 = 366 * 24 * 3_600_000;
+/// Longest digest in a host's own form: one of 128 bytes in hex, with a prefix that names it, fits.
+pub const MAX_VALUE_DIGEST_BYTES: usize = 300;
+/// Largest token of a signed record by default; the builder can set another.
+pub const DEFAULT_MAX_TOKEN_BYTES: usize = 64 << 10;
+/// Largest payload of a signed record by default; the builder can set another.
+pub const DEFAULT_MAX_PAYLOAD_BYTES: usize = 1 << 20;
+/// Most equal copies of one record, each of another signer: nobody can fill a document with them.
+pub const MAX_RECORD_COPIES: usize = 64;

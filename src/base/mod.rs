@@ -8,6 +8,7 @@ mod ids;
 mod json;
 mod key;
 pub mod limits;
+mod record_fault;
 mod secret;
 mod text;
 mod time;
@@ -15,10 +16,11 @@ mod time;
 pub use error::{Error, ErrorClass, Result, StorageFault};
 pub use ids::{
     ConnectorName, DocumentId, Holder, ModelId, OperationId, OwnerDid, PartitionId, Provenance,
-    SourceId,
+    SourceId, ValueDigest,
 };
 pub use json::{Digest, Json};
 pub use key::{StreamKey, StreamKind, StreamName};
+pub use record_fault::RecordFault;
 pub use secret::Secret;
 pub(crate) use text::check_nul;
 pub use time::{Rfc3339, Timestamp};

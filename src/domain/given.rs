@@ -25,6 +25,7 @@ pub(crate) fn at(millis: i64) -> Context {
         generation: 1,
         next_version: 0,
         fence: None,
+        records_epoch: 0,
     }
 }
 

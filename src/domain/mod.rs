@@ -44,6 +44,8 @@ pub struct Context {
     pub next_version: i64,
     /// The lease under which the command was sent.
     pub fence: Option<Fence>,
+    /// The epoch of keys and signers: what was verified under another one is not known to be valid.
+    pub records_epoch: u64,
 }
 
 /// What a command comes to: the events, the answer, and the content that no event may hold.
@@ -61,6 +63,8 @@ pub struct Decision<A: Aggregate> {
     pub erase: bool,
     /// A snapshot is written with these events, and the events up to it are deleted at once.
     pub trim: bool,
+    /// It takes something back that stood: what a caller was told of it before does not hold any more.
+    pub retracts: bool,
     /// Rows that must not be there when the events are written; else the command is refused with
     /// [`exists_refusal`].
     pub absent: Vec<RowKey>,
@@ -81,6 +85,7 @@ impl<A: Aggregate> Decision<A> {
             rows: Vec::new(),
             erase: false,
             trim: false,
+            retracts: false,
             absent: Vec::new(),
         }
     }
@@ -140,10 +145,16 @@ pub trait Aggregate:
         Vec::new()
     }
 
-    /// Takes row-only content over, after the events that speak of it were applied.
+    /// Takes row-only content over, after the events that speak of it were applied. Content of
+    /// which [`Self::can_do_without`] says so may stay away.
     fn attach(&mut self, _row: &RowKey, _column: usize, _value: &Value) {}
 
-    /// Completes the answer with the rows that the append took.
+    /// The state can be used although the row's content was damaged.
+    fn can_do_without(_row: &RowKey) -> bool {
+        false
+    }
+
+    /// Completes the answer with the rows that the append took, and those that it stamped.
     fn with_taken(reply: Self::Reply, _taken: Vec<Row>) -> Self::Reply {
         reply
     }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::base::{ConnectorName, Digest, Error, OperationId, OwnerDid};
+use crate::base::{ConnectorName, Digest, Error, OperationId, OwnerDid, Timestamp};
 
 /// A column's value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,6 +20,9 @@ pub enum Value {
     Blob(Arc<[u8]>),
     /// In a row to be written: the column keeps what it has. Only for row-only columns.
     Keep,
+    /// In a row to be written: the column gets the time of the transaction, which is greater than
+    /// every one given this way before. Only for stamped columns.
+    Stamp,
 }
 
 impl Value {
@@ -59,6 +62,8 @@ pub enum ColumnType {
     Text,
     /// A 64-bit integer.
     Int,
+    /// Bytes.
+    Blob,
 }
 
 /// A column of a read table.
@@ -70,14 +75,24 @@ pub struct Column {
     pub kind: ColumnType,
     /// The content is in the row alone; the journal holds its digest.
     pub row_only: bool,
+    /// The transaction's time, filled in by whoever writes the row; no state holds it.
+    pub stamped: bool,
 }
 
 const fn text(name: &'static str) -> Column {
-    Column { name, kind: ColumnType::Text, row_only: false }
+    Column { name, kind: ColumnType::Text, row_only: false, stamped: false }
 }
 
 const fn int(name: &'static str) -> Column {
-    Column { name, kind: ColumnType::Int, row_only: false }
+    Column { name, kind: ColumnType::Int, row_only: false, stamped: false }
+}
+
+const fn blob(name: &'static str) -> Column {
+    Column { name, kind: ColumnType::Blob, row_only: false, stamped: false }
+}
+
+const fn stamped(column: Column) -> Column {
+    Column { stamped: true, ..column }
 }
 
 const fn row_only(column: Column) -> Column {
@@ -124,6 +139,10 @@ pub enum Table {
     OperationId,
     /// Projection watches.
     ProjectionWatch,
+    /// Copies of signed observation records.
+    ObservationRecords,
+    /// Repair obligations.
+    ObservationRepair,
     /// Connections that are being forgotten.
     Forgetting,
 }
@@ -307,6 +326,32 @@ static PROJECTION_WATCH: TableSpec = TableSpec {
     ],
     key: &[0],
 };
+static OBSERVATION_RECORDS: TableSpec = TableSpec {
+    name: "kubun_connector_observation_records",
+    columns: &[
+        text("type"),
+        text("owner"),
+        text("id"),
+        text("op_hash"),
+        text("hlc"),
+        row_only(text("op_jwt")),
+        row_only(blob("payload")),
+    ],
+    key: &[0, 1, 2, 3],
+};
+static OBSERVATION_REPAIR: TableSpec = TableSpec {
+    name: "kubun_connector_observation_repair",
+    columns: &[
+        text("document_id"),
+        text("owner"),
+        text("fetch_hlc"),
+        text("decision_hlc"),
+        int("present"),
+        text("value_digest"),
+        stamped(int("written_at")),
+    ],
+    key: &[0],
+};
 static FORGETTING: TableSpec = TableSpec {
     name: "connector_forgetting",
     columns: &[text("owner_did"), text("connector_name"), int("begun_at")],
@@ -338,7 +383,7 @@ pub fn exists_refusal(key: &RowKey) -> Error {
 
 impl Table {
     /// All of them, in the order in which a batch writes them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::Lease,
         Self::SyncState,
         Self::PendingAuth,
@@ -352,6 +397,8 @@ impl Table {
         Self::Operation,
         Self::OperationId,
         Self::ProjectionWatch,
+        Self::ObservationRecords,
+        Self::ObservationRepair,
         Self::Forgetting,
     ];
 
@@ -372,6 +419,8 @@ impl Table {
             Self::Operation => &OPERATION,
             Self::OperationId => &OPERATION_ID,
             Self::ProjectionWatch => &PROJECTION_WATCH,
+            Self::ObservationRecords => &OBSERVATION_RECORDS,
+            Self::ObservationRepair => &OBSERVATION_REPAIR,
             Self::Forgetting => &FORGETTING,
         }
     }
@@ -420,6 +469,16 @@ impl Row {
         Self { table, values }
     }
 
+    /// This row with the time of the transaction where it is to be stamped.
+    #[must_use]
+    pub fn stamped(&self, at: Timestamp) -> Self {
+        let values = self.values.iter().map(|value| match value {
+            Value::Stamp => Value::Int(at.as_millis()),
+            other => other.clone(),
+        });
+        Self::new(self.table, values.collect())
+    }
+
     /// The row's primary key.
     #[must_use]
     pub fn key(&self) -> RowKey {
@@ -446,6 +505,17 @@ pub enum RowChange {
     Take(RowKey),
 }
 
+impl RowChange {
+    /// It writes a row that gets the time of the transaction.
+    #[must_use]
+    pub fn stamps(&self) -> bool {
+        match self {
+            Self::Put(row) => row.values.contains(&Value::Stamp),
+            Self::Delete(_) | Self::Take(_) => false,
+        }
+    }
+}
+
 /// What the journal holds of row-only content: enough to tell whether a row is still what was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ContentRef {
@@ -459,7 +529,13 @@ impl ContentRef {
     /// The reference of a text.
     #[must_use]
     pub fn of(text: &str) -> Self {
-        Self { digest: Digest::of(text.as_bytes()), bytes: text.len() as u64 }
+        Self::of_bytes(text.as_bytes())
+    }
+
+    /// The reference of bytes.
+    #[must_use]
+    pub fn of_bytes(bytes: &[u8]) -> Self {
+        Self { digest: Digest::of(bytes), bytes: bytes.len() as u64 }
     }
 
     /// The reference of a row all of whose columns are row-only: over the values, each with its
@@ -469,7 +545,7 @@ impl ContentRef {
         let mut bytes = Vec::new();
         for value in &row.values {
             let (tag, content): (u8, &[u8]) = match value {
-                Value::Null | Value::Keep => (0, &[]),
+                Value::Null | Value::Keep | Value::Stamp => (0, &[]),
                 Value::Int(int) => (1, &int.to_be_bytes()),
                 Value::Text(text) => (2, text.as_bytes()),
                 Value::Blob(blob) => (3, blob),

@@ -130,7 +130,7 @@ pub fn judge<'a>(batch: &'a [Append], view: &View, recorded_at: Timestamp) -> Ju
             let mut taken = Vec::new();
             for part in &append.parts {
                 write_part(part, append.command_id, view, &mut plan, recorded_at);
-                fold_rows(part, view, &mut plan, &mut taken);
+                fold_rows(part, view, &mut plan, &mut taken, recorded_at);
             }
             AppendOutcome::Committed { taken }
         })
@@ -280,15 +280,32 @@ fn write_part<'a>(
     }
 }
 
-fn fold_rows(part: &Part, view: &View, plan: &mut Plan<'_>, taken: &mut Vec<Row>) {
+/// The batch stamps a row, so its time must be greater than that of every batch that did.
+#[must_use]
+pub fn stamps(batch: &[Append]) -> bool {
+    let mut parts = batch.iter().flat_map(|append| &append.parts);
+    parts.any(|part| part.rows.iter().any(RowChange::stamps))
+}
+
+fn fold_rows(
+    part: &Part,
+    view: &View,
+    plan: &mut Plan<'_>,
+    taken: &mut Vec<Row>,
+    recorded_at: Timestamp,
+) {
     for change in &part.rows {
         match change {
             RowChange::Put(row) => {
                 let key = row.key();
-                let folded = match plan.rows.get(&key) {
+                let mut folded = match plan.rows.get(&key) {
                     Some(earlier) => keep_from(row, earlier.as_ref()),
                     None => row.clone(),
                 };
+                if change.stamps() {
+                    folded = folded.stamped(recorded_at);
+                    taken.push(folded.clone());
+                }
                 plan.rows.insert(key, Some(folded));
             }
             RowChange::Delete(key) => {

@@ -26,7 +26,7 @@ impl RowName {
             }
             Value::Text(text) => text.to_string(),
             Value::Int(int) => int.to_string(),
-            Value::Null | Value::Keep | Value::Blob(_) => "?".to_owned(),
+            Value::Null | Value::Keep | Value::Stamp | Value::Blob(_) => "?".to_owned(),
         };
         Self { table: key.table.spec().name, key: key.values.iter().map(show).collect() }
     }

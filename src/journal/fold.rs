@@ -222,7 +222,12 @@ pub(super) fn is_intact(row: Option<&Row>, column: usize, reference: &ContentRef
         if row.table.spec().columns.iter().all(|column| column.row_only) {
             return ContentRef::of_row(row) == *reference;
         }
-        row.values.get(column).and_then(Value::as_text).map(ContentRef::of) == Some(*reference)
+        let found = row.values.get(column).and_then(|value| match value {
+            Value::Text(text) => Some(ContentRef::of(text)),
+            Value::Blob(bytes) => Some(ContentRef::of_bytes(bytes)),
+            Value::Null | Value::Int(_) | Value::Keep | Value::Stamp => None,
+        });
+        found == Some(*reference)
     })
 }
 

@@ -19,9 +19,11 @@ pub(super) fn owner_of(row: &Row) -> Option<StreamKey> {
             DocumentId::new(document).ok().map(StreamKey::Document)
         }
         Table::PendingAuth => Some(StreamKey::Auth(Digest::of(text(0)?.as_bytes()))),
-        Table::EntityTrim | Table::DocumentSweep | Table::ProjectionWatch => {
-            DocumentId::new(text(0)?).ok().map(StreamKey::Document)
-        }
+        Table::EntityTrim
+        | Table::DocumentSweep
+        | Table::ProjectionWatch
+        | Table::ObservationRepair => DocumentId::new(text(0)?).ok().map(StreamKey::Document),
+        Table::ObservationRecords => DocumentId::new(text(2)?).ok().map(StreamKey::Document),
         Table::Operation | Table::OperationId => {
             DocumentId::new(text(1)?).ok().map(StreamKey::Document)
         }
@@ -54,6 +56,8 @@ pub(super) fn rows_of(key: &StreamKey, limit: u32) -> Vec<RowQuery> {
                 (Table::EntityTrim, 0),
                 (Table::DocumentSweep, 0),
                 (Table::ProjectionWatch, 0),
+                (Table::ObservationRecords, 2),
+                (Table::ObservationRepair, 0),
                 (Table::Operation, 1),
                 (Table::OperationId, 1),
             ];
@@ -116,7 +120,7 @@ mod tests {
             let column = |name: &str| match name {
                 "owner_did" => Value::text("did:web:o"),
                 "connector_name" => Value::text("c"),
-                "document_id" => Value::text("d"),
+                "document_id" | "id" => Value::text("d"),
                 "scope" if table == Table::Lease => scope.row_key().values.remove(0),
                 _ => Value::text("x"),
             };
@@ -128,6 +132,8 @@ mod tests {
                 | Table::DocumentSweep
                 | Table::Operation
                 | Table::OperationId
+                | Table::ObservationRecords
+                | Table::ObservationRepair
                 | Table::ProjectionWatch => document.clone(),
                 _ => connector.clone(),
             };

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::chain::ChainHash;
 use crate::base::{
-    ConnectorName, Digest, Error, OwnerDid, Result, StreamKind, StreamName, Timestamp,
+    ConnectorName, Digest, DocumentId, Error, OwnerDid, Result, StreamKind, StreamName, Timestamp,
 };
 use crate::domain::{DueRow, DueSource, Fence, Row, RowChange, RowKey, Table, Value};
 
@@ -128,7 +128,8 @@ impl Append {
 pub enum AppendOutcome {
     /// It is durable.
     Committed {
-        /// The rows that [`RowChange::Take`] removed.
+        /// The rows that [`RowChange::Take`] removed, and those with a [`Value::Stamp`] as they were
+        /// written.
         taken: Vec<Row>,
     },
     /// A stream's head is not the expected one. Nothing was written.
@@ -313,7 +314,8 @@ pub trait Storage: Send + Sync + 'static {
     fn load<'a>(&'a self, stream: &'a str) -> BoxFuture<'a, Result<Loaded>>;
 
     /// Judges and writes a batch in one transaction. `now` is what `recorded_at` holds, unless the
-    /// storage is shared and has its own time.
+    /// storage is shared and has its own time; a batch that stamps rows gets one that is greater than
+    /// that of every such batch before.
     fn append<'a>(
         &'a self,
         batch: &'a [Append],
@@ -360,6 +362,13 @@ pub trait Storage: Send + Sync + 'static {
     /// Due candidates by time, document, partition and provenance, without those whose document
     /// has an unfinished operation.
     fn due_candidates<'a>(&'a self, page: &'a DueCandidates) -> BoxFuture<'a, Result<Vec<Row>>>;
+
+    /// A page of the owners and documents that have observation copies, by owner, then document.
+    fn observed<'a>(
+        &'a self,
+        after: Option<&'a (OwnerDid, DocumentId)>,
+        limit: u32,
+    ) -> BoxFuture<'a, Result<Vec<(OwnerDid, DocumentId)>>>;
 
     /// Events after a position, in order, none skipped.
     fn events<'a>(&'a self, after: i64, limit: u32) -> BoxFuture<'a, Result<Vec<JournalRecord>>>;

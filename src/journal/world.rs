@@ -43,6 +43,7 @@ async fn run<A: Aggregate>(
         generation: 1,
         next_version: expected.version + 1,
         fence: None,
+        records_epoch: 0,
     };
     let decision = state.decide(key, &command, &context).unwrap();
     let mut touched = Vec::new();

@@ -1,11 +1,21 @@
-//! Signed records: clocks and signers.
+//! Signed records: clocks, signers, tokens, copies and the decisions they come to.
 //!
 //! Pure: no clock, no chance, no I/O. Times and seeds are arguments, so a fuzzer can run all of it.
 
+mod copies;
 mod did;
 mod hlc;
 mod keys;
+mod signed;
+mod signers;
+mod token;
 
+pub use copies::{CopyChange, CopySet, RecordCopy, RecordDecision, StandingCopy};
 pub use did::DidKey;
 pub use hlc::{DEFAULT_MAX_DRIFT, Hlc, HlcClock};
 pub use keys::{Ed25519PublicKey, P256PublicKey, PublicKey, SigningKey};
+pub use signed::{OBSERVATION_TYPE, RecordKey, RecordLimits, SignedRecord, VerifiedRecord};
+pub use signers::{
+    AllowList, AnySigner, KeyFuture, KeyUnavailable, MethodRegistry, OwnerOnly, SignerPolicy,
+};
+pub use token::{ParsedRecord, parse, verify};

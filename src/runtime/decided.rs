@@ -28,6 +28,7 @@ pub(super) struct Pending {
     pub(super) rows: Vec<RowChange>,
     pub(super) erase: bool,
     pub(super) trim: bool,
+    pub(super) retracts: bool,
     pub(super) absent: Vec<RowKey>,
 }
 
@@ -84,6 +85,7 @@ impl<A: Aggregate> Held<A> {
         pending.content.extend(decision.content);
         pending.rows.extend(decision.rows);
         pending.trim |= decision.trim;
+        pending.retracts |= decision.retracts;
         pending.absent.extend(decision.absent);
         decision.reply
     }
@@ -97,7 +99,7 @@ impl<A: Aggregate> Held<A> {
         pending: Pending,
         snapshot_every: u32,
     ) -> Part {
-        let Pending { events, mut touched, content, mut rows, erase, trim, absent: _ } = pending;
+        let Pending { events, mut touched, content, mut rows, erase, trim, .. } = pending;
         touched.sort_unstable();
         touched.dedup();
         for row_key in touched {

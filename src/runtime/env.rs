@@ -65,6 +65,13 @@ pub(crate) struct Env {
     pub(super) closed: watch::Sender<bool>,
 }
 
+impl Env {
+    /// The epoch of keys and signers.
+    pub(super) fn records_epoch(&self) -> u64 {
+        0
+    }
+}
+
 /// One life of a key's state in memory, from a load to the failure of an append or the end of its
 /// actor. Cursors: `accepted` (the actor's version) ≥ `durable`.
 #[derive(Debug)]

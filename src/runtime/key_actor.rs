@@ -345,6 +345,7 @@ impl<A: Aggregate> KeyActor<A> {
                 generation: self.env.storage.generation(),
                 next_version: expected.version + 1,
                 fence: request.fence.clone(),
+                records_epoch: self.env.records_epoch(),
             };
             let mut pending = Pending::default();
             let result = held.run(&self.key, command, &context, request.command_id, &mut pending);

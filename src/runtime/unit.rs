@@ -205,6 +205,7 @@ impl Unit {
             generation: self.env.storage.generation(),
             next_version,
             fence: self.fence.clone(),
+            records_epoch: self.env.records_epoch(),
         };
         held.run(key, command, context, self.command_id)
     }

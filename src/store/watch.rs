@@ -95,9 +95,9 @@ impl DocumentRef {
     ///
     /// # Errors
     /// Retryable errors.
-    pub async fn read_winner(&self, fetch_hlc: &Hlc) -> Result<ReadWinner> {
-        let fetch_hlc = fetch_hlc.clone();
-        match self.send(DocumentCommand::ReadWinner { fetch_hlc }).await? {
+    pub async fn read_winner(&self, owner: &OwnerDid, fetch_hlc: &Hlc) -> Result<ReadWinner> {
+        let (owner, fetch_hlc) = (owner.clone(), fetch_hlc.clone());
+        match self.send(DocumentCommand::ReadWinner { owner, fetch_hlc }).await? {
             DocumentReply::ReadWinner(winner) => Ok(winner),
             _ => Err(unexpected()),
         }
@@ -163,8 +163,8 @@ impl Store {
         let mut winners = Vec::with_capacity(reads.len());
         for reads in reads.chunks(WINNERS_AT_ONCE) {
             let ask = |read: &FetchedRead| {
-                let (document, fetch_hlc) = (self.document(&read.document), read.fetch_hlc.clone());
-                async move { document.read_winner(&fetch_hlc).await }
+                let (document, read) = (self.document(&read.document), read.clone());
+                async move { document.read_winner(&read.owner, &read.fetch_hlc).await }
             };
             for winner in all(reads.iter().map(ask)).await {
                 winners.push(winner?);

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::base::{Error, Result, StorageFault, StreamName, Timestamp};
+use crate::base::{DocumentId, Error, OwnerDid, Result, StorageFault, StreamName, Timestamp};
 use crate::domain::{DueRow, DueSource, Row, RowChange, RowKey};
 use crate::journal::{
     Append, AppendOutcome, BatchError, BoxFuture, CommandRecord, DueCandidates, DuePage, Expected,
@@ -457,6 +457,14 @@ impl Storage for FaultyStorage {
 
     fn due_candidates<'a>(&'a self, page: &'a DueCandidates) -> BoxFuture<'a, Result<Vec<Row>>> {
         hand_on!(self.due_candidates(page))
+    }
+
+    fn observed<'a>(
+        &'a self,
+        after: Option<&'a (OwnerDid, DocumentId)>,
+        limit: u32,
+    ) -> BoxFuture<'a, Result<Vec<(OwnerDid, DocumentId)>>> {
+        hand_on!(self.observed(after, limit))
     }
 
     fn events<'a>(&'a self, after: i64, limit: u32) -> BoxFuture<'a, Result<Vec<JournalRecord>>> {

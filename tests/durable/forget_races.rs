@@ -97,6 +97,7 @@ fn unfinished_row(account: &Account) -> Row {
         ("state", _) => Value::text("attempted"),
         (_, ColumnType::Text) => Value::text("x"),
         (_, ColumnType::Int) => Value::Int(1),
+        (_, ColumnType::Blob) => Value::Blob([1].into()),
     });
     Row::new(Table::Operation, values.collect())
 }

@@ -110,9 +110,9 @@ async fn a_read_loses_to_what_is_unfinished_and_to_a_newer_write() {
     assert_eq!(store.read_winners(&asked).await.unwrap(), winners);
     for (read, winner) in asked.iter().zip(&winners).take(5) {
         let handle = store.document(&read.document);
-        assert_eq!(&handle.read_winner(&read.fetch_hlc).await.unwrap(), winner);
+        assert_eq!(&handle.read_winner(&read.owner, &read.fetch_hlc).await.unwrap(), winner);
     }
     open.finalize_dead("given up").await.unwrap();
-    let freed = store.document(&document("open")).read_winner(&stamp(1)).await.unwrap();
+    let freed = store.document(&document("open")).read_winner(&owner(), &stamp(1)).await.unwrap();
     assert_eq!(freed, ReadWinner::Source);
 }

@@ -48,6 +48,7 @@ fn context() -> Context {
         generation: 1,
         next_version: 1,
         fence: None,
+        records_epoch: 0,
     }
 }
 

@@ -1,16 +1,20 @@
 //! What may be asked of a document, and what it answers. Plain data, no rule.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
+use super::repair::ObservationRepair;
 use super::state::{
     DeferReason, EntityTrimRecord, OperationKind, OperationRecord, ProjectionWatch, WatchReason,
 };
+use super::token::Token;
 use super::watch::WatchIdentity;
 use crate::base::{
     ConnectorName, Digest, Holder, Json, OperationId, OwnerDid, SourceId, Timestamp,
 };
 use crate::domain::{FencingToken, Lease};
-use crate::records::Hlc;
+use crate::records::{Hlc, RecordCopy, RecordDecision, SignedRecord};
 
 /// A command to one document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -125,11 +129,33 @@ pub enum DocumentCommand {
     DisarmWatch,
     /// Says whether a fetched value may be applied.
     ReadWinner {
+        /// Whose.
+        owner: OwnerDid,
         /// When the fetch began.
         fetch_hlc: Hlc,
     },
     /// Does a watch, a trim or an unfinished operation stand on the document?
     HasWork,
+    /// Puts a verified copy of an observation record.
+    PutObservationCopy(Box<PutObservationCopy>),
+    /// Drops the copies of an issuer, if a valid one of another issuer stays.
+    PruneObservationCopies {
+        /// Whose record.
+        owner: OwnerDid,
+        /// The issuer's DID.
+        issuer: Arc<str>,
+    },
+    /// Reads the decision of an owner's copies.
+    ObservationDecision {
+        /// Whose record.
+        owner: OwnerDid,
+    },
+    /// Creates or replaces the repair obligation.
+    PutRepair(Box<ObservationRepair>),
+    /// Reads the repair obligation.
+    Repair,
+    /// Ends the repair obligation.
+    ClearRepair,
     /// Removes what a disconnected account has left on the document, and trims its history.
     ForgetDocumentConnection {
         /// Whose account.
@@ -137,6 +163,28 @@ pub enum DocumentCommand {
         /// Which connector's.
         connector: ConnectorName,
     },
+}
+
+/// A verified copy on its way to a document.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PutObservationCopy {
+    /// Whose record.
+    pub owner: OwnerDid,
+    /// What its token says.
+    pub copy: RecordCopy,
+    /// The token, with its verdict.
+    pub token: Arc<Token>,
+    /// The value; none when it is absent.
+    pub payload: Option<Arc<[u8]>>,
+}
+
+/// A standing copy of which it is not known whether it is valid under the present keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnverifiedCopy {
+    /// The copy.
+    pub record: SignedRecord,
+    /// Where the verdict is noted.
+    pub token: Arc<Token>,
 }
 
 /// The claim of an operation.
@@ -261,6 +309,11 @@ pub enum ReadWinner {
         /// The unfinished operation; none when a watch's write is newer than the fetch.
         operation_id: Option<OperationId>,
     },
+    /// The owner's records decided after the fetch: the fetched value must not be applied.
+    Decision {
+        /// The version that decided.
+        hlc: Hlc,
+    },
     /// The fetched value.
     Source,
 }
@@ -302,4 +355,14 @@ pub enum DocumentReply {
     ReadWinner(ReadWinner),
     /// Something stands on the document, or not.
     HasWork(bool),
+    /// What the valid copies come to; none without one.
+    #[serde(skip)]
+    Decision(Option<Box<RecordDecision>>),
+    /// Nothing was decided: these copies must be verified first.
+    #[serde(skip)]
+    Unverified(Vec<UnverifiedCopy>),
+    /// The repair obligation stands; when it was written, once that is known.
+    RepairPut(Option<Timestamp>),
+    /// The repair obligation, or none.
+    Repair(Option<Box<ObservationRepair>>),
 }

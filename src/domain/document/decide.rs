@@ -5,12 +5,15 @@ use super::command::{DocumentCommand, DocumentReply};
 use super::event::{
     self, DocumentConnectionForgotten, DocumentEvent, DocumentSweepBegun, EntityTrimSet,
 };
+use super::repair::WRITTEN_AT_COLUMN;
 use super::rows;
 use super::state::{Document, EntityTrimRecord, ProjectionWatch};
 use crate::base::{
-    ConnectorName, DocumentId, Error, Json, OwnerDid, Result, StreamKey, StreamKind,
+    ConnectorName, DocumentId, Error, Json, OwnerDid, Result, StreamKey, StreamKind, Timestamp,
 };
-use crate::domain::{Aggregate, ContentRef, Context, Decision, Row, RowChange, RowKey};
+use crate::domain::{
+    Aggregate, ContentRef, Context, Decision, Row, RowChange, RowKey, Table, Value,
+};
 
 impl Aggregate for Document {
     const KIND: StreamKind = event::KIND;
@@ -43,6 +46,12 @@ impl Aggregate for Document {
             DocumentCommand::DisarmWatch => "disarm_watch",
             DocumentCommand::ReadWinner { .. } => "read_winner",
             DocumentCommand::HasWork => "has_document_connector_work",
+            DocumentCommand::PutObservationCopy(_) => "put_observation_copy",
+            DocumentCommand::PruneObservationCopies { .. } => "prune_observation_copy",
+            DocumentCommand::ObservationDecision { .. } => "observation_decision",
+            DocumentCommand::PutRepair(_) => "put_repair",
+            DocumentCommand::Repair => "repair",
+            DocumentCommand::ClearRepair => "clear_repair",
             DocumentCommand::ForgetDocumentConnection { .. } => "forget_document_connection",
         }
     }
@@ -55,6 +64,8 @@ impl Aggregate for Document {
                 | DocumentCommand::HasNewerOperation { .. }
                 | DocumentCommand::WatchByDocument
                 | DocumentCommand::ReadWinner { .. }
+                | DocumentCommand::ObservationDecision { .. }
+                | DocumentCommand::Repair
                 | DocumentCommand::HasWork
         )
     }
@@ -100,10 +111,23 @@ impl Aggregate for Document {
                 Ok(self.record_verification(fetch_hlc, *observed, context))
             }
             DocumentCommand::DisarmWatch => Ok(self.disarm_watch()),
-            DocumentCommand::ReadWinner { fetch_hlc } => {
-                let winner = self.read_winner(fetch_hlc);
-                Ok(Decision::unchanged(DocumentReply::ReadWinner(winner)))
+            DocumentCommand::ReadWinner { owner, fetch_hlc } => {
+                Ok(self.read_winner(document, owner, fetch_hlc, context))
             }
+            DocumentCommand::PutObservationCopy(put) => {
+                Ok(self.put_observation_copy(document, put, context))
+            }
+            DocumentCommand::PruneObservationCopies { owner, issuer } => {
+                Ok(self.prune_observation_copies(document, owner, issuer, context))
+            }
+            DocumentCommand::ObservationDecision { owner } => {
+                Ok(self.observation_decision(document, owner, context))
+            }
+            DocumentCommand::PutRepair(repair) => Ok(self.put_repair(document, repair)),
+            DocumentCommand::Repair => {
+                Ok(Decision::unchanged(DocumentReply::Repair(self.repair.clone())))
+            }
+            DocumentCommand::ClearRepair => Ok(self.clear_repair()),
             DocumentCommand::HasWork => {
                 let works = self.watch.is_some()
                     || self.trim.is_some()
@@ -138,13 +162,47 @@ impl Aggregate for Document {
         }
     }
 
-    fn content(&self, _key: &StreamKey, _row: &RowKey) -> Vec<(usize, ContentRef)> {
-        Vec::new()
+    fn content(&self, _key: &StreamKey, row: &RowKey) -> Vec<(usize, ContentRef)> {
+        if row.table == Table::ObservationRecords { self.copy_content(row) } else { Vec::new() }
     }
 
-    /// A finished operation stands in its row, which may be longer than a recorded answer.
+    fn resident(&self, key: &StreamKey) -> Vec<RowKey> {
+        match key {
+            StreamKey::Document(document) => self.copy_keys(document),
+            _ => Vec::new(),
+        }
+    }
+
+    fn attach(&mut self, row: &RowKey, column: usize, value: &Value) {
+        if row.table == Table::ObservationRecords {
+            self.attach_copy(row, column, value);
+        }
+    }
+
+    /// A copy that can't be read counts as one that does not verify.
+    fn can_do_without(row: &RowKey) -> bool {
+        row.table == Table::ObservationRecords
+    }
+
+    fn with_taken(reply: DocumentReply, taken: Vec<Row>) -> DocumentReply {
+        match reply {
+            DocumentReply::RepairPut(None) => {
+                let repair = taken.iter().find(|row| row.table == Table::ObservationRepair);
+                let written = repair.and_then(|row| row.values.get(WRITTEN_AT_COLUMN)?.as_int());
+                DocumentReply::RepairPut(written.map(Timestamp::from_millis))
+            }
+            reply => reply,
+        }
+    }
+
+    /// A finished operation stands in its row, which may be longer than a recorded answer. What a
+    /// copy was not verified for is decided again.
     fn recorded(reply: &DocumentReply) -> Option<DocumentReply> {
-        (!matches!(reply, DocumentReply::Finished(_))).then(|| reply.clone())
+        let is_recorded = !matches!(
+            reply,
+            DocumentReply::Finished(_) | DocumentReply::Decision(_) | DocumentReply::Unverified(_)
+        );
+        is_recorded.then(|| reply.clone())
     }
 }
 
@@ -202,8 +260,10 @@ impl Document {
             decision.events.push(DocumentEvent::Swept);
             // The event has no content, so it can't name the operations whose rows go.
             let keys = self.operations.keys().flat_map(|id| rows::operation_keys(document, id));
+            let keys = keys.chain(self.copy_keys(document));
             decision.rows = keys.map(RowChange::Delete).collect();
             decision.erase = true;
+            decision.retracts = true;
         }
         Ok(decision)
     }

@@ -67,6 +67,7 @@ fn context() -> Context {
         generation: 1,
         next_version: 1,
         fence: None,
+        records_epoch: 0,
     }
 }
 
@@ -256,7 +257,12 @@ proptest! {
     #[test]
     fn touched_rows_are_the_rows_that_change(picks in proptest::collection::vec(0..6_usize, 0..20)) {
         let mut state = Document::default();
-        let tables = [Table::EntityTrim, Table::DocumentSweep, Table::ProjectionWatch];
+        let tables = [
+            Table::EntityTrim,
+            Table::DocumentSweep,
+            Table::ProjectionWatch,
+            Table::ObservationRepair,
+        ];
         let all = tables.map(|table| RowKey::new(table, vec![Value::text("doc-1")]));
         for pick in picks {
             let before = state.clone();

@@ -1,14 +1,18 @@
 //! What happened to a document. These types are disk format: golden files hold their bytes.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
+use super::repair::ObservationRepair;
 use super::state::{DeferReason, OperationKind, OperationPhase, SendMark, WatchReason};
+use super::token::Token;
 use super::watch::WatchIdentity;
 use crate::base::{
     ConnectorName, Digest, Error, Json, OperationId, OwnerDid, Result, StreamKind, Timestamp,
 };
-use crate::domain::{Aggregate, Lease, PayloadDecoder, PayloadEncoder, StoredEvent};
-use crate::records::Hlc;
+use crate::domain::{Aggregate, ContentRef, Lease, PayloadDecoder, PayloadEncoder, StoredEvent};
+use crate::records::{Hlc, RecordCopy};
 
 /// An event of a document's stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +56,48 @@ pub enum DocumentEvent {
     WatchDisarmed,
     /// What a disconnected account had left was removed.
     DocumentConnectionForgotten(DocumentConnectionForgotten),
+    /// A copy of an observation record was put.
+    ObservationCopyPut(Box<ObservationCopyPut>),
+    /// Copies of an observation record went.
+    ObservationCopiesDropped(ObservationCopiesDropped),
+    /// The repair obligation was created or replaced.
+    RepairPut(Box<ObservationRepair>),
+    /// The repair obligation was ended.
+    RepairCleared,
+}
+
+/// A copy of an observation record was put. Token and payload are in its row alone.
+#[derive(Clone, Debug, Eq, Serialize, Deserialize)]
+pub struct ObservationCopyPut {
+    /// Whose record.
+    pub owner: OwnerDid,
+    /// What its token says.
+    pub copy: RecordCopy,
+    /// The reference of its value; none when the value is absent.
+    pub payload: Option<ContentRef>,
+    /// The copies that went for it.
+    pub dropped: Vec<Digest>,
+    /// The token with its verdict, for the state in memory. No part of what is stored.
+    #[serde(skip)]
+    pub token: Option<Arc<Token>>,
+}
+
+impl PartialEq for ObservationCopyPut {
+    fn eq(&self, other: &Self) -> bool {
+        let stored = |event: &Self| {
+            (event.owner.clone(), event.copy.clone(), event.payload, event.dropped.clone())
+        };
+        stored(self) == stored(other)
+    }
+}
+
+/// Copies of an observation record went.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObservationCopiesDropped {
+    /// Whose record.
+    pub owner: OwnerDid,
+    /// The copies that went.
+    pub dropped: Vec<Digest>,
 }
 
 /// The trim as it stands after the event.
@@ -248,6 +294,10 @@ impl StoredEvent for DocumentEvent {
             Self::WatchExpired(_) => 17,
             Self::WatchDisarmed => 18,
             Self::DocumentConnectionForgotten(_) => 19,
+            Self::ObservationCopyPut(_) => 20,
+            Self::ObservationCopiesDropped(_) => 21,
+            Self::RepairPut(_) => 22,
+            Self::RepairCleared => 23,
         }
     }
 
@@ -267,11 +317,15 @@ impl StoredEvent for DocumentEvent {
             Self::WatchMismatched(event) => encoder.encode(event),
             Self::WatchExpired(event) => encoder.encode(event),
             Self::DocumentConnectionForgotten(event) => encoder.encode(event),
+            Self::ObservationCopyPut(event) => encoder.encode(event),
+            Self::ObservationCopiesDropped(event) => encoder.encode(event),
+            Self::RepairPut(event) => encoder.encode(event),
             Self::Swept
             | Self::EntityTrimCleared
             | Self::DocumentSweepAbandoned
             | Self::WatchVerified
-            | Self::WatchDisarmed => encoder.encode(&()),
+            | Self::WatchDisarmed
+            | Self::RepairCleared => encoder.encode(&()),
         }
     }
 
@@ -296,6 +350,10 @@ impl StoredEvent for DocumentEvent {
             (17, 1) => decoder.decode().map(Self::WatchExpired),
             (18, 1) => decoder.decode().map(|()| Self::WatchDisarmed),
             (19, 1) => decoder.decode().map(Self::DocumentConnectionForgotten),
+            (20, 1) => decoder.decode().map(Self::ObservationCopyPut),
+            (21, 1) => decoder.decode().map(Self::ObservationCopiesDropped),
+            (22, 1) => decoder.decode().map(Self::RepairPut),
+            (23, 1) => decoder.decode().map(|()| Self::RepairCleared),
             _ => Err(Error::UnknownSchema {
                 what: "event",
                 kind: <super::Document as Aggregate>::KIND.number(),

@@ -1,4 +1,5 @@
-//! A document: its entity trim, its operations, its watch, its begun sweep.
+//! A document: its entity trim, its operations, its watch, its observation copies and repair
+//! obligation, its begun sweep.
 //!
 //! One stream, one actor. It knows nothing of other keys; a sweep that crosses keys is a unit of
 //! work outside.
@@ -8,9 +9,12 @@ mod decide;
 mod event;
 #[cfg(test)]
 mod fixture;
+mod observation;
 mod operation;
+mod repair;
 mod rows;
 mod state;
+mod token;
 mod watch;
 
 #[cfg(test)]
@@ -20,16 +24,20 @@ mod walk_tests;
 
 pub use command::{
     ArmOutcome, ClaimOperation, Deferral, DocumentCommand, DocumentReply, FinalOutcome,
-    OperationOutcome, ReadWinner, SendPermit, Verification, WatchOptions,
+    OperationOutcome, PutObservationCopy, ReadWinner, SendPermit, UnverifiedCopy, Verification,
+    WatchOptions,
 };
 pub use event::{
     DocumentConnectionForgotten, DocumentEvent, DocumentSweepBegun, EntityTrimSet,
-    OperationClaimed, OperationCreated, OperationDeferred, OperationFinalized,
-    OperationLeaseChanged, OperationRecorded, ReconcileReadBegun, SendStarted, WatchArmed,
-    WatchExpired, WatchMismatched,
+    ObservationCopiesDropped, ObservationCopyPut, OperationClaimed, OperationCreated,
+    OperationDeferred, OperationFinalized, OperationLeaseChanged, OperationRecorded,
+    ReconcileReadBegun, SendStarted, WatchArmed, WatchExpired, WatchMismatched,
 };
+pub use observation::{Observation, ObservationContent};
+pub use repair::ObservationRepair;
 pub use state::{
     DeferReason, DeferredUntil, Document, EntityTrim, EntityTrimRecord, Operation, OperationKind,
     OperationPhase, OperationRecord, ProjectionWatch, SendMark, Watch, WatchReason, WatchStatus,
 };
+pub use token::Token;
 pub use watch::WatchIdentity;

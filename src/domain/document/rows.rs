@@ -44,7 +44,17 @@ fn touched_by_document(document: &DocumentId, event: &DocumentEvent, rows: &mut 
         DocumentEvent::DocumentConnectionForgotten(_) => {
             &[Table::EntityTrim, Table::ProjectionWatch]
         }
-        DocumentEvent::Swept => &[Table::EntityTrim, Table::DocumentSweep, Table::ProjectionWatch],
+        DocumentEvent::RepairPut(_) | DocumentEvent::RepairCleared => &[Table::ObservationRepair],
+        DocumentEvent::ObservationCopyPut(put) => return rows.extend(put.row_keys(document)),
+        DocumentEvent::ObservationCopiesDropped(event) => {
+            return rows.extend(event.row_keys(document));
+        }
+        DocumentEvent::Swept => &[
+            Table::EntityTrim,
+            Table::DocumentSweep,
+            Table::ProjectionWatch,
+            Table::ObservationRepair,
+        ],
         _ => &[],
     };
     rows.extend(tables.iter().map(|&table| key(table, document)));
@@ -77,6 +87,8 @@ fn row_of(state: &Document, document: &DocumentId, key: &RowKey) -> Option<Row> 
             state.sweep_begun_at.map(|at| Row::new(key.table, vec![id, int(at)]))
         }
         Table::ProjectionWatch => state.watch.as_ref().map(|watch| watch_row(id, watch)),
+        Table::ObservationRecords => state.copy_row(key),
+        Table::ObservationRepair => state.repair_row(document),
         Table::Operation => {
             let (operation_id, operation) = find(state, key)?;
             Some(operation_row(operation_id, id, operation))
@@ -182,6 +194,7 @@ pub(super) fn rows(state: &Document, document: &DocumentId) -> Vec<RowKey> {
         (state.trim.is_some(), Table::EntityTrim),
         (state.sweep_begun_at.is_some(), Table::DocumentSweep),
         (state.watch.is_some(), Table::ProjectionWatch),
+        (state.repair.is_some(), Table::ObservationRepair),
     ] {
         rows.extend(stands.then(|| key(table, document)));
     }
@@ -190,6 +203,7 @@ pub(super) fn rows(state: &Document, document: &DocumentId) -> Vec<RowKey> {
         rows.extend([at, of_id]);
         rows.extend(operation.lease.is_some().then_some(lease));
     }
+    rows.extend(state.copy_keys(document));
     rows
 }
 

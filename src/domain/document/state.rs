@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::event::{DocumentEvent, OperationClaimed, OperationCreated};
+use super::observation::Observation;
+use super::repair::ObservationRepair;
 use super::watch::WatchIdentity;
 use crate::base::{
     ConnectorName, Digest, DocumentId, Json, OperationId, OwnerDid, SourceId, Timestamp,
@@ -27,6 +29,10 @@ pub struct Document {
     pub operation_sequence: i64,
     /// The standing watch.
     pub watch: Option<Box<Watch>>,
+    /// The copies of observation records, by owner.
+    pub observations: BTreeMap<OwnerDid, Observation>,
+    /// The standing repair obligation.
+    pub repair: Option<Box<ObservationRepair>>,
 }
 
 /// Which fields were fitted to the model's caps when the document was last written.
@@ -428,6 +434,10 @@ impl Document {
             DocumentEvent::DocumentConnectionForgotten(forgotten) => {
                 self.forget(&forgotten.owner, &forgotten.connector);
             }
+            DocumentEvent::ObservationCopyPut(put) => self.apply_copy_put(put),
+            DocumentEvent::ObservationCopiesDropped(event) => self.apply_copies_dropped(event),
+            DocumentEvent::RepairPut(repair) => self.repair = Some(repair.clone()),
+            DocumentEvent::RepairCleared => self.repair = None,
             _ => self.apply_to_operation(event),
         }
     }

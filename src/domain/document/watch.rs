@@ -108,17 +108,13 @@ impl Document {
         Decision::events(DocumentReply::Done, event)
     }
 
-    /// Whether a value that was fetched at `fetch_hlc` may be applied. Local intent comes first.
-    pub(super) fn read_winner(&self, fetch_hlc: &Hlc) -> ReadWinner {
+    /// The local write that comes before a value fetched at `fetch_hlc`, if there is one.
+    pub(super) fn local_write(&self, fetch_hlc: &Hlc) -> Option<ReadWinner> {
         if let Some((id, _)) = self.unfinished_operation() {
-            return ReadWinner::LocalWrite { operation_id: Some(id.clone()) };
+            return Some(ReadWinner::LocalWrite { operation_id: Some(id.clone()) });
         }
-        match &self.watch {
-            Some(watch) if &watch.written_hlc > fetch_hlc => {
-                ReadWinner::LocalWrite { operation_id: None }
-            }
-            _ => ReadWinner::Source,
-        }
+        let watch = self.watch.as_ref().filter(|watch| &watch.written_hlc > fetch_hlc);
+        watch.map(|_| ReadWinner::LocalWrite { operation_id: None })
     }
 }
 

@@ -32,7 +32,7 @@ fn outcome(
 }
 
 fn read_winner(fetch: i64) -> DocumentCommand {
-    DocumentCommand::ReadWinner { fetch_hlc: hlc(fetch) }
+    DocumentCommand::ReadWinner { owner: owner(), fetch_hlc: hlc(fetch) }
 }
 
 #[test]

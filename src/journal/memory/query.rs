@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::tables::Tables;
+use crate::base::{DocumentId, OwnerDid, Result};
 use crate::domain::{
     DueRow, DueSource, DueSpec, OPERATION_DOCUMENT_COLUMN, OPERATION_DUE_COLUMN, Row, RowKey,
     Table, Value,
@@ -61,6 +62,23 @@ impl Tables {
         let operations = self.table(Table::Operation);
         let unfinished = operations.filter(|row| row.values[OPERATION_DUE_COLUMN] != Value::Null);
         unfinished.map(|row| &row.values[OPERATION_DOCUMENT_COLUMN]).collect()
+    }
+
+    pub(super) fn observed(
+        &self,
+        after: Option<&(OwnerDid, DocumentId)>,
+        limit: u32,
+    ) -> Result<Vec<(OwnerDid, DocumentId)>> {
+        let names = self
+            .table(Table::ObservationRecords)
+            .filter_map(|row| Some((row.values.get(1)?.as_text()?, row.values.get(2)?.as_text()?)));
+        let behind: BTreeSet<(&str, &str)> = names
+            .filter(|(owner, id)| {
+                after.is_none_or(|after| (*owner, *id) > (after.0.as_str(), after.1.as_str()))
+            })
+            .collect();
+        let page = behind.into_iter().take(usize::try_from(limit).unwrap_or(usize::MAX));
+        page.map(|(owner, id)| Ok((OwnerDid::new(owner)?, DocumentId::new(id)?))).collect()
     }
 
     pub(super) fn due_candidates(&self, page: &DueCandidates) -> Vec<Row> {

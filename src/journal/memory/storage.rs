@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::Inner;
 use super::tables::Tables;
-use crate::base::{Error, Result, StreamName, Timestamp};
+use crate::base::{DocumentId, Error, OwnerDid, Result, StreamName, Timestamp};
 use crate::domain::{DueRow, DueSource, Row, RowChange, RowKey};
 use crate::journal::chain::snapshot_checksum;
 use crate::journal::port::{
@@ -173,6 +173,14 @@ impl Storage for MemoryStorage {
 
     fn due_candidates<'a>(&'a self, page: &'a DueCandidates) -> BoxFuture<'a, Result<Vec<Row>>> {
         self.with(move |tables| tables.due_candidates(page))
+    }
+
+    fn observed<'a>(
+        &'a self,
+        after: Option<&'a (OwnerDid, DocumentId)>,
+        limit: u32,
+    ) -> BoxFuture<'a, Result<Vec<(OwnerDid, DocumentId)>>> {
+        Box::pin(async move { self.run(|tables| tables.observed(after, limit))? })
     }
 
     fn events<'a>(&'a self, after: i64, limit: u32) -> BoxFuture<'a, Result<Vec<JournalRecord>>> {

@@ -10,6 +10,7 @@ use crate::base::{StreamName, Timestamp};
 use crate::domain::{Row, RowChange, RowKey, Value};
 use crate::journal::batch::{
     JournalWrite, LEASE_TOKEN_COLUMN, Plan, SnapshotWrite, StreamWrite, View, judge, named_rows,
+    stamps,
 };
 use crate::journal::port::{
     Append, AppendOutcome, CommandRecord, Expected, Head, HistoryCut, JournalRecord, SnapshotRecord,
@@ -32,6 +33,8 @@ pub struct Tables {
     pub trimmed_up_to: i64,
     /// The newest time that a batch was written with.
     pub newest_time: Timestamp,
+    /// The newest time that a row was stamped with.
+    pub stamped_at: Timestamp,
     /// How many stores have the database open.
     pub(super) open: usize,
 }
@@ -72,10 +75,17 @@ impl Tables {
     }
 
     pub(super) fn append(&mut self, batch: &[Append], now: Timestamp) -> Vec<AppendOutcome> {
+        let now = if stamps(batch) { self.next_stamp(now) } else { now };
         let view = self.view(batch);
         let judged = judge(batch, &view, now);
         self.write(judged.plan, now);
         judged.outcomes
+    }
+
+    /// A time for rows that are stamped: greater than every one before.
+    fn next_stamp(&mut self, now: Timestamp) -> Timestamp {
+        self.stamped_at = now.max(self.stamped_at.plus_millis(1));
+        self.stamped_at
     }
 
     fn view(&self, batch: &[Append]) -> View {
@@ -185,9 +195,11 @@ impl Tables {
     }
 
     pub(super) fn replace_rows(&mut self, changes: &[RowChange]) {
+        let stamps = changes.iter().any(RowChange::stamps);
+        let now = if stamps { self.next_stamp(self.newest_time) } else { self.newest_time };
         for change in changes {
             match change {
-                RowChange::Put(row) => self.put_row(row.key(), row),
+                RowChange::Put(row) => self.put_row(row.key(), &row.stamped(now)),
                 RowChange::Delete(key) | RowChange::Take(key) => drop(self.rows.remove(key)),
             }
         }

@@ -11,12 +11,13 @@ use super::query::Built;
 use super::read::{int, row_of, text};
 use super::readers::Readers;
 use super::statements::write_names;
-use crate::base::{Error, Result, Timestamp};
+use crate::base::{DocumentId, Error, OwnerDid, Result, Timestamp};
 use crate::domain::{
     DueFilter, DueRow, DueSource, DueSpec, MAX_DUE_NAMES, OPERATION_DOCUMENT_COLUMN,
     OPERATION_DUE_COLUMN, Row, Table, Value,
 };
 use crate::journal::{DueCandidates, DuePage};
+use crate::records::OBSERVATION_TYPE;
 
 impl Readers {
     /// A page of what is due, or stuck.
@@ -61,6 +62,31 @@ impl Readers {
         built.sql.push_str(") HAVING min(at) IS NOT NULL");
         let rows = self.all(AssertSqlSafe(built.sql), built.arguments, "reading the next due time");
         rows.await?.first().map(|row| int(row, 0).map(Timestamp::from_millis)).transpose()
+    }
+
+    /// The owners and documents that have observation copies.
+    pub(super) async fn observed(
+        &self,
+        after: Option<&(OwnerDid, DocumentId)>,
+        limit: u32,
+    ) -> Result<Vec<(OwnerDid, DocumentId)>> {
+        let table = Table::ObservationRecords;
+        let mut built = Built::new("SELECT DISTINCT owner, id FROM ");
+        let _ = write!(built.sql, "{} WHERE type = '{OBSERVATION_TYPE}'", table.spec().name);
+        if let Some((owner, document)) = after {
+            built.sql.push_str(" AND (owner, id) > (?, ?)");
+            built.bind(&Value::Text(owner.shared()))?;
+            built.bind(&Value::Text(document.shared()))?;
+        }
+        built.sql.push_str(" ORDER BY owner, id LIMIT ?");
+        built.bind(&Value::Int(limit.into()))?;
+        let rows =
+            self.all(AssertSqlSafe(built.sql), built.arguments, "reading observed documents");
+        let rows = rows.await?;
+        let names = rows
+            .iter()
+            .map(|row| Ok((OwnerDid::new(text(row, 0)?)?, DocumentId::new(text(row, 1)?)?)));
+        names.collect()
     }
 
     /// The due candidates of a connector.

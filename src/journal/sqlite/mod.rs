@@ -39,7 +39,7 @@ use super::port::{
     Append, AppendOutcome, BatchError, BoxFuture, CommandRecord, DueCandidates, DuePage, Expected,
     Heads, HistoryCut, JournalRecord, Loaded, NewSnapshot, RowQuery, Storage, StreamPage,
 };
-use crate::base::{Error, Result, StorageFault, StreamName, Timestamp};
+use crate::base::{DocumentId, Error, OwnerDid, Result, StorageFault, StreamName, Timestamp};
 use crate::domain::{DueRow, DueSource, Row, RowChange, RowKey};
 
 /// A store's journal and read tables in a SQLite file.
@@ -192,6 +192,14 @@ impl Storage for SqliteStorage {
 
     fn due_candidates<'a>(&'a self, page: &'a DueCandidates) -> BoxFuture<'a, Result<Vec<Row>>> {
         Box::pin(self.readers.due_candidates(page))
+    }
+
+    fn observed<'a>(
+        &'a self,
+        after: Option<&'a (OwnerDid, DocumentId)>,
+        limit: u32,
+    ) -> BoxFuture<'a, Result<Vec<(OwnerDid, DocumentId)>>> {
+        Box::pin(self.readers.observed(after, limit))
     }
 
     fn events<'a>(&'a self, after: i64, limit: u32) -> BoxFuture<'a, Result<Vec<JournalRecord>>> {

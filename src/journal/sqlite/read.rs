@@ -91,6 +91,7 @@ pub(super) fn row_of(row: &SqliteRow, table: Table) -> Result<Row> {
         match column.kind {
             ColumnType::Text => text(row, at).map(Value::text),
             ColumnType::Int => int(row, at).map(Value::Int),
+            ColumnType::Blob => bytes(row, at).map(|bytes| Value::Blob(bytes.into())),
         }
     });
     Ok(Row::new(table, values.collect::<Result<_>>()?))

@@ -39,10 +39,10 @@ impl Bind<'_> {
     }
 }
 
-/// Adds a column's value; one that is kept has no place in a statement and counts as NULL.
+/// Adds a column's value; one that is kept or stamped has no place in a statement and counts as NULL.
 pub(super) fn add_value(value: &Value, arguments: &mut SqliteArguments) -> sqlx::Result<()> {
     let added = match value {
-        Value::Null | Value::Keep => arguments.add(None::<i64>),
+        Value::Null | Value::Keep | Value::Stamp => arguments.add(None::<i64>),
         Value::Int(int) => arguments.add(*int),
         Value::Text(text) => arguments.add(std::sync::Arc::clone(text)),
         Value::Blob(blob) => arguments.add(blob.as_ref()),
@@ -85,6 +85,13 @@ impl<'p> Script<'p> {
             }
         };
         self.sections[place].binds.extend(binds);
+    }
+
+    /// Says which time rows are stamped with, if any are.
+    pub(super) fn note_stamp(&mut self, stamp: Option<Timestamp>) {
+        if let Some(stamp) = stamp {
+            self.push(Shape::Stamped, [Bind::Int(stamp.as_millis())]);
+        }
     }
 
     /// What a plan writes. `streams` has the id of each of its streams; the first event gets the

@@ -26,6 +26,8 @@ pub(super) enum Shape {
     EraseSnapshots,
     /// Says that events up to a position may have been trimmed.
     Trimmed,
+    /// Says which time rows were stamped with.
+    Stamped,
     /// Creates or moves heads.
     Streams,
     /// Writes events.
@@ -53,7 +55,7 @@ impl Shape {
     pub(super) fn width(self) -> usize {
         match self {
             Self::Begin | Self::Commit => 0,
-            Self::EraseSnapshots | Self::Trimmed => 1,
+            Self::EraseSnapshots | Self::Trimmed | Self::Stamped => 1,
             Self::EraseEvents => 2,
             Self::Commands => 4,
             Self::Streams | Self::Snapshots => 6,
@@ -97,6 +99,9 @@ impl Shape {
             Self::Trimmed => sql.push_str(
                 "UPDATE connector_meta SET value = max(value, ?) WHERE key = 'trimmed_up_to'",
             ),
+            Self::Stamped => {
+                sql.push_str("UPDATE connector_meta SET value = ? WHERE key = 'stamped_at'");
+            }
             Self::Streams => {
                 sql.push_str(
                     "INSERT INTO connector_stream \

@@ -21,7 +21,7 @@ use super::statements::Texts;
 use super::view::{self, StreamIds};
 use crate::base::{Error, Result, StreamName, Timestamp};
 use crate::domain::{Row, RowChange, Table};
-use crate::journal::batch::{LEASE_TOKEN_COLUMN, Plan, judge};
+use crate::journal::batch::{LEASE_TOKEN_COLUMN, Plan, judge, stamps};
 use crate::journal::chain::snapshot_checksum;
 use crate::journal::{Append, AppendOutcome, BatchError, Expected, NewSnapshot};
 
@@ -33,6 +33,15 @@ const BATCHES_PER_MEASUREMENT: u64 = 256;
 struct Counters {
     last_position: i64,
     last_stream: i64,
+    /// The newest time that a row was stamped with.
+    stamped_at: i64,
+}
+
+impl Counters {
+    /// A time for rows that are stamped: greater than every one before.
+    fn next_stamp(self, now: Timestamp) -> Timestamp {
+        now.max(Timestamp::from_millis(self.stamped_at.saturating_add(1)))
+    }
 }
 
 /// The writing side of a store.
@@ -124,6 +133,8 @@ impl Writer {
             Ok(loaded) => loaded,
             Err(error) => return Err(self.failed_read(error).await),
         };
+        let stamp = stamps(batch).then(|| self.counters.next_stamp(now));
+        let now = stamp.unwrap_or(now);
         let judged = judge(batch, &view, now);
         if judged.plan.is_empty() {
             return Ok(judged.outcomes);
@@ -133,13 +144,15 @@ impl Writer {
             last_stream += 1;
             streams.insert(StreamName::clone(write.name), last_stream);
         }
-        let script = Script::of_plan(&judged.plan, &streams, self.counters.last_position, now);
+        let mut script = Script::of_plan(&judged.plan, &streams, self.counters.last_position, now);
+        script.note_stamp(stamp);
         self.is_unsettled = true;
         if let Err(failure) = script.run(connection, &mut self.texts).await {
             return Err(self.failed_write(failure, batch, judged.outcomes).await);
         }
         self.is_unsettled = false;
         self.counters.last_stream = last_stream;
+        self.counters.stamped_at = stamp.map_or(self.counters.stamped_at, Timestamp::as_millis);
         self.remember(&judged.plan, &streams);
         self.batches += 1;
         if self.batches.is_multiple_of(BATCHES_PER_MEASUREMENT) {
@@ -331,10 +344,16 @@ impl Writer {
 
     /// Writes and removes rows without events, in one transaction.
     pub(super) async fn replace_rows(&mut self, changes: &[RowChange]) -> Result<()> {
+        self.ready().await?;
+        // No event says when, so it is the first time that no reader of stamps has passed.
+        let stamp = changes.iter().any(RowChange::stamps);
+        let stamp = stamp.then(|| self.counters.next_stamp(Timestamp::from_millis(0)));
         let rows = changes
             .iter()
             .map(|change| match change {
-                RowChange::Put(row) => (row.key(), Some(row.clone())),
+                RowChange::Put(row) => {
+                    (row.key(), Some(stamp.map_or_else(|| row.clone(), |at| row.stamped(at))))
+                }
                 RowChange::Delete(key) | RowChange::Take(key) => (key.clone(), None),
             })
             .collect();
@@ -343,7 +362,7 @@ impl Writer {
         if script.is_empty() {
             return Ok(());
         }
-        self.ready().await?;
+        script.note_stamp(stamp);
         self.known.clear();
         let Some(connection) = self.connection.as_mut() else { return Err(Error::Closed) };
         self.is_unsettled = true;
@@ -353,6 +372,7 @@ impl Writer {
             return Err(storage_error(failure.error, "replacing rows"));
         }
         self.is_unsettled = false;
+        self.counters.stamped_at = stamp.map_or(self.counters.stamped_at, Timestamp::as_millis);
         Ok(())
     }
 
@@ -410,7 +430,8 @@ async fn settle(connection: &mut SqliteConnection) -> Result<()> {
 async fn read_counters(connection: &mut SqliteConnection) -> Result<Counters> {
     let failed = |error| storage_error(error, "reading the newest position");
     let sql = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'connector_journal'), 0), \
-               coalesce((SELECT max(stream) FROM connector_stream), 0)";
+               coalesce((SELECT max(stream) FROM connector_stream), 0), \
+               coalesce((SELECT value FROM connector_meta WHERE key = 'stamped_at'), 0)";
     sqlx::query("BEGIN IMMEDIATE").execute(&mut *connection).await.map_err(failed)?;
     let row = sqlx::query(sql).fetch_one(&mut *connection).await;
     sqlx::query("COMMIT").execute(&mut *connection).await.map_err(failed)?;
@@ -418,5 +439,6 @@ async fn read_counters(connection: &mut SqliteConnection) -> Result<Counters> {
     Ok(Counters {
         last_position: row.try_get_unchecked(0).map_err(failed)?,
         last_stream: row.try_get_unchecked(1).map_err(failed)?,
+        stamped_at: row.try_get_unchecked(2).map_err(failed)?,
     })
 }

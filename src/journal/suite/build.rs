@@ -111,6 +111,7 @@ pub(super) fn filled(table: Table, key: &[Value], seed: i64) -> Row {
     let spec = table.spec();
     let values = spec.columns.iter().zip(0_i64..).map(|(column, place)| match column.kind {
         ColumnType::Int => Value::Int(seed * 100 + place),
+        ColumnType::Blob => Value::Blob(format!("{} {seed}", column.name).into_bytes().into()),
         ColumnType::Text => Value::text(format!("{} {seed}", column.name)),
     });
     let mut row = Row::new(table, values.collect());

@@ -75,6 +75,7 @@ async fn text_comes_back_to_the_byte(storage: &dyn Storage) -> Result<()> {
         let texts_only = table.spec().key.iter().map(|&at| match table.spec().columns[at].kind {
             ColumnType::Text => Value::text(format!("\u{e4}{at}")),
             ColumnType::Int => Value::Int(7),
+            ColumnType::Blob => Value::Blob([0, 255, 7].into()),
         });
         let row = filled(table, &texts_only.collect::<Vec<_>>(), 3);
         storage.replace_rows(&[RowChange::Put(row.clone())]).await?;
