@@ -369,6 +369,8 @@ impl Writer {
         let result = script.run(connection, &mut self.texts).await;
         if let Err(failure) = result {
             self.roll_back().await;
+            // Rows that may have been stamped after all: their time is not given again.
+            self.is_doubtful |= failure.at_commit;
             return Err(storage_error(failure.error, "replacing rows"));
         }
         self.is_unsettled = false;
