@@ -29,7 +29,7 @@ use crate::records::{Hlc, RecordCopy};
 const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 
 /// Carries a command out, as the runtime does; with a snapshot, if asked.
-async fn run<A: Aggregate>(
+pub(super) async fn run<A: Aggregate>(
     storage: &dyn Storage,
     key: &StreamKey,
     command: A::Command,
