@@ -177,6 +177,8 @@ CREATE TABLE kubun_connector_entity_trim (
   updated_at INTEGER NOT NULL
 ) WITHOUT ROWID;
 
+-- With a row id, since a token and a payload of a MiB would crowd the keys out of the key's own tree:
+-- what asks for names alone reads the key's index.
 CREATE TABLE kubun_connector_observation_records (
   type TEXT NOT NULL,
   owner TEXT NOT NULL,
@@ -187,9 +189,10 @@ CREATE TABLE kubun_connector_observation_records (
   payload BLOB,
   PRIMARY KEY (type, owner, id, op_hash)
 );
--- The copies of a document, whoever owns them.
+-- The copies of a document, whoever owns them, in the order of their key: sorting them would carry
+-- their payloads along.
 CREATE INDEX connector_observation_records_document_idx
-  ON kubun_connector_observation_records (id);
+  ON kubun_connector_observation_records (id, type, owner, op_hash);
 
 CREATE TABLE kubun_connector_observation_repair (
   document_id TEXT NOT NULL PRIMARY KEY,

@@ -77,18 +77,24 @@ pub struct Column {
     pub row_only: bool,
     /// The transaction's time, filled in by whoever writes the row; no state holds it.
     pub stamped: bool,
+    /// No row is without it, although a write may keep it.
+    pub required: bool,
+}
+
+const fn column(name: &'static str, kind: ColumnType) -> Column {
+    Column { name, kind, row_only: false, stamped: false, required: false }
 }
 
 const fn text(name: &'static str) -> Column {
-    Column { name, kind: ColumnType::Text, row_only: false, stamped: false }
+    column(name, ColumnType::Text)
 }
 
 const fn int(name: &'static str) -> Column {
-    Column { name, kind: ColumnType::Int, row_only: false, stamped: false }
+    column(name, ColumnType::Int)
 }
 
 const fn blob(name: &'static str) -> Column {
-    Column { name, kind: ColumnType::Blob, row_only: false, stamped: false }
+    column(name, ColumnType::Blob)
 }
 
 const fn stamped(column: Column) -> Column {
@@ -97,6 +103,10 @@ const fn stamped(column: Column) -> Column {
 
 const fn row_only(column: Column) -> Column {
     Column { row_only: true, ..column }
+}
+
+const fn required(column: Column) -> Column {
+    Column { required: true, ..column }
 }
 
 /// A read table's name, columns and primary key.
@@ -196,7 +206,7 @@ static SWEEP_RECEIPT: TableSpec = TableSpec {
         int("sequence"),
         text("model_id"),
         text("scope"),
-        row_only(text("keep")),
+        required(row_only(text("keep"))),
         text("source_fetch_hlc"),
         text("predicate"),
         text("kind"),
@@ -215,7 +225,7 @@ static RECEIPT_PAGE: TableSpec = TableSpec {
         text("provenance"),
         int("sequence"),
         int("page"),
-        row_only(text("source_ids")),
+        required(row_only(text("source_ids"))),
     ],
     key: &[0, 1, 2, 3, 4, 5],
 };
@@ -334,7 +344,7 @@ static OBSERVATION_RECORDS: TableSpec = TableSpec {
         text("id"),
         text("op_hash"),
         text("hlc"),
-        row_only(text("op_jwt")),
+        required(row_only(text("op_jwt"))),
         row_only(blob("payload")),
     ],
     key: &[0, 1, 2, 3],
@@ -348,7 +358,7 @@ static OBSERVATION_REPAIR: TableSpec = TableSpec {
         text("decision_hlc"),
         int("present"),
         text("value_digest"),
-        stamped(int("written_at")),
+        required(stamped(int("written_at"))),
     ],
     key: &[0],
 };

@@ -4,13 +4,15 @@
 //! Every event's hash is computed again and the end is compared with the head, so a state is never
 //! built from a changed, missing or swapped event. It knows no aggregate.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use super::chain::{ChainHash, EventHashInput, snapshot_checksum, start_hash};
 use super::codec::{decode_event, decode_snapshot};
+use super::owners::{RowPages, rows_of};
 use super::port::{Expected, JournalRecord, Loaded, SnapshotRecord, Storage};
 use crate::base::{Error, Result, StreamKey};
-use crate::domain::{Aggregate, ContentRef, Row, StoredEvent, Value};
+use crate::domain::{Aggregate, ContentRef, Row, RowKey, StoredEvent, Table, Value};
 
 /// How often a stream is loaded again because another host wrote to it between two reads.
 pub(super) const MAX_LOADS: u32 = 8;
@@ -43,35 +45,33 @@ pub async fn load_state<A: Aggregate>(
     let stream = key.stream_name();
     for _ in 0..MAX_LOADS {
         let loaded = storage.load(&stream).await?;
-        let result = complete::<A>(storage, key, loaded).await;
-        let (failure, expected) = match result {
-            Ok(Ok(state)) => return Ok(state),
-            Ok(Err(mismatch)) => mismatch,
-            Err(error) => return Err(error),
-        };
+        let expected = loaded.head.map_or(Expected::NONE, |head| Expected {
+            version: head.version,
+            command_id: head.command_id,
+        });
+        let (result, is_proved) = complete::<A>(storage, key, loaded).await?;
+        if is_proved {
+            return result;
+        }
         let confirmed = storage.confirm_heads(std::slice::from_ref(&stream)).await?;
         let standing = confirmed.heads.first().copied().flatten().unwrap_or(Expected::NONE);
         if standing == expected {
-            return Err(failure);
+            return result;
         }
     }
     Err(Error::Contention)
 }
 
-/// A failure that a write between two reads explains as well as damage does, and the head that
-/// must still stand for it to be damage.
-type Mismatch = (Error, Expected);
+/// What a load came to, and whether it is proved. A write between two reads explains as well as
+/// damage does that content is missing: then it holds only if the head still stands.
+type Completed<A> = (Result<LoadedState<A>>, bool);
 
 async fn complete<A: Aggregate>(
     storage: &dyn Storage,
     key: &StreamKey,
     loaded: Loaded,
-) -> Result<Result<LoadedState<A>, Mismatch>> {
+) -> Result<Completed<A>> {
     let head = loaded.head;
-    let expected = head.map_or(Expected::NONE, |head| Expected {
-        version: head.version,
-        command_id: head.command_id,
-    });
     let has_snapshot = loaded.snapshot.is_some();
     let mut folded = match fold::<A>(key, &loaded) {
         Ok(folded) => folded,
@@ -83,24 +83,53 @@ async fn complete<A: Aggregate>(
             }
             match fold(key, &Loaded { head, snapshot: None, events }) {
                 Ok(folded) => folded,
-                Err(error) => return Ok(Err((error, expected))),
+                Err(error) => return Ok((Err(error), false)),
             }
         }
     };
-    for row_key in folded.state.resident(key) {
-        let references = folded.state.content(key, &row_key);
-        let row = storage.row(&row_key).await?;
-        for (column, reference) in references {
-            if !is_intact(row.as_ref(), column, &reference) {
-                let error = Error::damaged(format_args!("{key}: the content of {row_key:?}"));
-                return Ok(Err((error, expected)));
-            }
-            if let Some(value) = row.as_ref().and_then(|row| row.values.get(column)) {
-                folded.state.attach(&row_key, column, value);
+    let missing = attach_content(storage, key, &mut folded.state).await?;
+    let is_proved = missing.is_empty();
+    let result = match missing.into_iter().find(|row_key| !A::can_do_without(row_key)) {
+        Some(row_key) => Err(Error::damaged(format_args!("{key}: the content of {row_key:?}"))),
+        None => Ok(folded),
+    };
+    Ok((result, is_proved))
+}
+
+/// Attaches the content that a state keeps in memory, as far as it is what was written. Gives the
+/// keys of the rows of which some is not.
+async fn attach_content<A: Aggregate>(
+    storage: &dyn Storage,
+    key: &StreamKey,
+    state: &mut A,
+) -> Result<BTreeSet<RowKey>> {
+    let mut missing: BTreeSet<RowKey> = state.resident(key).into_iter().collect();
+    let tables: BTreeSet<Table> = missing.iter().map(|row_key| row_key.table).collect();
+    let queries = rows_of(key).into_iter().filter(|query| tables.contains(&query.table));
+    for query in queries {
+        let mut pages = RowPages::new(query);
+        while let Some(page) = pages.next(storage).await? {
+            for row in page {
+                let row_key = row.key();
+                if !missing.contains(&row_key) {
+                    continue;
+                }
+                let mut is_whole = true;
+                for (column, reference) in state.content(key, &row_key) {
+                    match row.values.get(column) {
+                        Some(value) if is_intact(Some(&row), column, &reference) => {
+                            state.attach(&row_key, column, value);
+                        }
+                        _ => is_whole = false,
+                    }
+                }
+                if is_whole {
+                    missing.remove(&row_key);
+                }
             }
         }
     }
-    Ok(Ok(folded))
+    Ok(missing)
 }
 
 /// Folds what one query loaded: the snapshot, or the start, and every event behind it.

@@ -1,5 +1,7 @@
 //! The rules of loading a state.
 
+use std::sync::Arc;
+
 use uuid::Uuid;
 
 use super::*;
@@ -7,6 +9,7 @@ use crate::base::{ConnectorName, DocumentId, Json, OwnerDid, Timestamp};
 use crate::domain::document::{Document, DocumentEvent, EntityTrimSet};
 use crate::journal::memory::{MemoryJournal, MemoryStorage, Tables};
 use crate::journal::port::{Append, AppendOutcome, NewEvent, NewSnapshot, Part};
+use crate::journal::world::{connector, copy, document, put_copy, run, set_trim, world};
 use crate::journal::{encode_event, encode_snapshot};
 
 fn key() -> StreamKey {
@@ -158,8 +161,6 @@ async fn a_changed_missing_or_swapped_event_is_refused() {
 #[tokio::test]
 async fn content_that_is_not_what_was_written_is_refused() {
     use crate::domain::connector::Connector;
-    use crate::domain::{Table, Value};
-    use crate::journal::world::{connector, world};
 
     let (journal, storage) = world(false).await;
     let key = connector("did:web:a");
@@ -171,4 +172,96 @@ async fn content_that_is_not_what_was_written_is_refused() {
     let refused = load_state::<Connector>(&storage, &key).await.unwrap_err();
     assert!(refused.to_string().contains("kubun_connector_sync_state"), "{refused}");
     assert!(load_state::<Connector>(&storage, &connector("did:web:a!")).await.is_ok());
+}
+
+/// How many tokens a document has in memory, and how many payloads.
+fn contents(document: &Document) -> (usize, usize) {
+    let contents = document.observations.values().map(|at| &at.content);
+    contents.fold((0, 0), |(tokens, payloads), content| {
+        (tokens + content.tokens.len(), payloads + usize::from(content.payload.is_some()))
+    })
+}
+
+#[tokio::test]
+async fn copies_are_read_with_their_content_over_many_pages() {
+    let storage = MemoryJournal::new().open().unwrap();
+    for at in 0..40 {
+        let put = copy("did:web:o", &format!("s{at}"), 1, Some(b"value"));
+        put_copy(&storage, "d", put, false).await;
+    }
+    let loaded = load_state::<Document>(&storage, &document("d")).await.unwrap();
+    assert_eq!(contents(&loaded.state), (40, 1));
+    let (_, observation) = loaded.state.observations.first_key_value().unwrap();
+    for copy in observation.set.copies.values() {
+        let token = &observation.content.tokens[&copy.op_hash];
+        assert_eq!(crate::base::Digest::of(token.text().as_bytes()), copy.op_hash);
+        assert_eq!(token.verdict(0), None, "what is read was not verified");
+    }
+    assert_eq!(observation.content.payload.as_deref(), Some(b"value".as_slice()));
+}
+
+#[tokio::test]
+async fn a_copy_whose_content_is_lost_or_damaged_stays_away_and_the_document_is_loaded() {
+    // Of five copies of three owners; two owners have a value, one of them in two rows.
+    type Spoil = fn(&mut Tables, &RowKey);
+    let cases: [(Spoil, (usize, usize)); 5] = [
+        (|_, _| {}, (5, 2)),
+        (|tables, key| drop(tables.rows.remove(key)), (4, 2)),
+        (|tables, key| tables.rows.get_mut(key).unwrap().values[5] = Value::text("x"), (4, 2)),
+        (|tables, key| tables.rows.get_mut(key).unwrap().values[6] = Value::Null, (5, 2)),
+        (|tables, _| tables.rows.retain(|key, _| key.table != Table::ObservationRecords), (0, 0)),
+    ];
+    for (at, (spoil, expected)) in cases.into_iter().enumerate() {
+        let (journal, storage) = world(false).await;
+        journal.tamper(|tables| {
+            let mut keys = tables.rows.keys().filter(|key| key.table == Table::ObservationRecords);
+            let first = keys.next().unwrap().clone();
+            spoil(tables, &first);
+        });
+        let loaded = load_state::<Document>(&storage, &document("observed")).await.unwrap();
+        assert_eq!(contents(&loaded.state), expected, "{at}");
+        assert_eq!(loaded.state.observations.len(), 3, "the copies stand");
+    }
+}
+
+/// Loads a state whose rows are read while they are away; `write` runs before the load goes on.
+async fn load_meanwhile<A: Aggregate>(
+    key: StreamKey,
+    write: impl AsyncFnOnce(&MemoryStorage),
+) -> Result<LoadedState<A>> {
+    use crate::testing::{FaultyStorage, Gate};
+
+    let (journal, storage) = world(false).await;
+    let storage = Arc::new(storage);
+    let faulty = FaultyStorage::new(storage.clone());
+    let rows = journal.tamper(|tables| std::mem::take(&mut tables.rows));
+    let gate = Gate::new();
+    faulty.stall_next_rows(gate.clone());
+    let load = tokio::spawn(async move { load_state::<A>(&faulty, &key).await });
+    gate.reached().await;
+    journal.tamper(|tables| tables.rows = rows);
+    write(&storage).await;
+    gate.open();
+    load.await.unwrap()
+}
+
+/// The rows are read after the events. Between the two another host may have written.
+#[tokio::test]
+async fn rows_that_vanish_because_another_host_wrote_are_read_again() {
+    use crate::domain::connector::{Connector, ConnectorCommand};
+
+    let observed = || document("observed");
+    let loaded = load_meanwhile::<Document>(observed(), async |_| {}).await.unwrap();
+    assert_eq!(contents(&loaded.state), (0, 0), "nobody wrote, so they are lost");
+    let write = async |storage: &MemoryStorage| set_trim(storage, "observed", "[]", false).await;
+    let loaded = load_meanwhile::<Document>(observed(), write).await.unwrap();
+    assert_eq!(contents(&loaded.state), (5, 2));
+    assert!(loaded.state.trim.is_some(), "the state is the newer one");
+
+    let synced = || connector("did:web:a");
+    assert!(load_meanwhile::<Connector>(synced(), async |_| {}).await.is_err());
+    let write = async |storage: &MemoryStorage| {
+        run::<Connector>(storage, &synced(), ConnectorCommand::BeginForget, false).await;
+    };
+    assert!(load_meanwhile::<Connector>(synced(), write).await.is_ok());
 }

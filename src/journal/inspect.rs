@@ -2,16 +2,18 @@
 //!
 //! Pure. The one place that knows which aggregate a kind of stream has.
 
+use std::collections::BTreeMap;
+
 use super::chain::{ChainHash, start_hash};
 use super::codec::{decode_event, decode_snapshot, encode_snapshot};
 use super::damage::Damage;
 use super::fold::{Chain, Link, fold, hash_of, is_whole};
 use super::port::{JournalRecord, Loaded, SnapshotRecord};
-use crate::base::{Error, StreamKey, StreamKind, StreamName};
+use crate::base::{Error, StreamKey, StreamKind, StreamName, Timestamp};
 use crate::domain::auth::PendingAuth;
 use crate::domain::connector::Connector;
 use crate::domain::document::Document;
-use crate::domain::{Aggregate, ContentRef, Row, RowKey, StoredEvent};
+use crate::domain::{Aggregate, ContentRef, Row, RowKey, StoredEvent, Value};
 
 /// A stream as it is stored.
 #[derive(Debug)]
@@ -40,7 +42,7 @@ pub(super) trait StreamRows: Send + Sync {
     fn key(&self) -> &StreamKey;
     /// The keys of all rows.
     fn keys(&self) -> Vec<RowKey>;
-    /// The row of a key.
+    /// The row of a key. A stamped column holds [`Value::Keep`] where its event is gone.
     fn row(&self, row: &RowKey) -> Option<Row>;
     /// What the row-only columns of the row must hold.
     fn content(&self, row: &RowKey) -> Vec<(usize, ContentRef)>;
@@ -52,7 +54,11 @@ struct Held<A> {
     key: StreamKey,
     state: A,
     secret_row: Option<ContentRef>,
+    stamps: Stamps,
 }
+
+/// When stamped rows were written, by the newest event that touched each and is still there.
+type Stamps = BTreeMap<RowKey, Timestamp>;
 
 impl<A: Aggregate> StreamRows for Held<A> {
     fn key(&self) -> &StreamKey {
@@ -64,7 +70,14 @@ impl<A: Aggregate> StreamRows for Held<A> {
     }
 
     fn row(&self, row: &RowKey) -> Option<Row> {
-        self.state.row(&self.key, row)
+        let mut found = self.state.row(&self.key, row)?;
+        if let Some(at) = self.stamps.get(row) {
+            let columns = row.table.spec().columns.iter().zip(&mut found.values);
+            for (_, value) in columns.filter(|(column, _)| column.stamped) {
+                *value = Value::Int(at.as_millis());
+            }
+        }
+        Some(found)
     }
 
     fn content(&self, row: &RowKey) -> Vec<(usize, ContentRef)> {
@@ -95,11 +108,11 @@ fn inspect_as<A: Aggregate>(
     stored: &Stored,
     secret_row: fn(&A) -> Option<ContentRef>,
 ) -> Inspected {
-    let mut walk = Walk::<A>::start(stored);
+    let mut walk = Walk::<A>::start(&key, stored);
     walk.take_events();
     walk.compare_head();
     walk.compare_snapshot();
-    let Walk { state: from_start, mut damages, .. } = walk;
+    let Walk { state: from_start, mut damages, stamps, .. } = walk;
     let state = match fold::<A>(&key, &stored.loaded) {
         Ok(loaded) => Some(loaded.state),
         Err(_) if from_start.is_some() => from_start,
@@ -113,13 +126,14 @@ fn inspect_as<A: Aggregate>(
     };
     let rows = state.map(|state| {
         let secret_row = secret_row(&state);
-        Box::new(Held { key, state, secret_row }) as Box<dyn StreamRows>
+        Box::new(Held { key, state, secret_row, stamps }) as Box<dyn StreamRows>
     });
     Inspected { damages, rows }
 }
 
 /// A walk along all events of a stream.
 struct Walk<'a, A> {
+    key: &'a StreamKey,
     stored: &'a Stored,
     chain: Chain,
     /// The fold from the stream's start, as long as nothing of it is missing or damaged.
@@ -127,17 +141,20 @@ struct Walk<'a, A> {
     /// The chain's hash and the fold at the snapshot's version, if an event is there.
     at_snapshot: Option<(ChainHash, Option<A>)>,
     damages: Vec<Damage>,
+    stamps: Stamps,
 }
 
 impl<'a, A: Aggregate> Walk<'a, A> {
-    fn start(stored: &'a Stored) -> Self {
+    fn start(key: &'a StreamKey, stored: &'a Stored) -> Self {
         let snapshot = stored.loaded.snapshot.as_ref();
         let mut walk = Self {
+            key,
             stored,
             chain: Chain::start(&stored.name),
             state: Some(A::default()),
             at_snapshot: None,
             damages: Vec::new(),
+            stamps: Stamps::new(),
         };
         let first = stored.events.first();
         if first.is_some_and(|first| first.version == 1 || restarts::<A>(&stored.name, first)) {
@@ -194,14 +211,25 @@ impl<'a, A: Aggregate> Walk<'a, A> {
             self.state = None;
             return;
         }
-        match (event, &mut self.state) {
-            (Ok(event), Some(state)) => state.apply(&event),
-            (Ok(_), None) => {}
-            (Err(error), _) => {
+        match event {
+            Ok(event) => {
+                self.note_stamps(&event, record.recorded_at);
+                if let Some(state) = &mut self.state {
+                    state.apply(&event);
+                }
+            }
+            Err(error) => {
                 self.damages.push(unreadable(stream, version, &error));
                 self.state = None;
             }
         }
+    }
+
+    fn note_stamps(&mut self, event: &A::Event, recorded_at: Timestamp) {
+        let mut touched = Vec::new();
+        A::touched(self.key, event, &mut touched);
+        touched.retain(|row| row.table.spec().columns.iter().any(|column| column.stamped));
+        self.stamps.extend(touched.into_iter().map(|row| (row, recorded_at)));
     }
 
     fn compare_head(&mut self) {

@@ -1,9 +1,10 @@
-//! Which stream a row of a read table belongs to, and where a stream's rows are.
+//! Which stream a row of a read table belongs to, where a stream's rows are, and how they are read
+//! page by page.
 //!
 //! It knows keys and columns, no state.
 
-use super::port::{Compare, Filter, RowQuery};
-use crate::base::{ConnectorName, Digest, DocumentId, OwnerDid, StreamKey};
+use super::port::{Compare, Filter, RowQuery, Storage};
+use crate::base::{ConnectorName, Digest, DocumentId, OwnerDid, Result, StreamKey};
 use crate::domain::{LeaseScope, Row, Table, Value};
 
 /// The stream that the row belongs to; none for a row that no stream can have.
@@ -42,12 +43,12 @@ const fn connector_columns(table: Table) -> [usize; 2] {
 
 /// Queries for all rows of a stream, one for each table. A pending authorization's row can't be
 /// asked for: its key is a secret that the stream does not hold.
-pub(super) fn rows_of(key: &StreamKey, limit: u32) -> Vec<RowQuery> {
+pub(super) fn rows_of(key: &StreamKey) -> Vec<RowQuery> {
     let query = |table: Table, columns: &[usize], values: Vec<Value>| {
         let filters = columns.iter().zip(values);
         let filters =
             filters.map(|(&column, value)| Filter { column, compare: Compare::Equal(value) });
-        RowQuery { filters: filters.collect(), ..all_rows(table, limit) }
+        RowQuery { filters: filters.collect(), ..all_rows(table) }
     };
     match key {
         StreamKey::Auth(_) => Vec::new(),
@@ -64,7 +65,7 @@ pub(super) fn rows_of(key: &StreamKey, limit: u32) -> Vec<RowQuery> {
             let by_name = tables.map(|(table, column)| {
                 query(table, &[column], vec![Value::Text(document.shared())])
             });
-            std::iter::once(leases_of(document, limit)).chain(by_name).collect()
+            std::iter::once(leases_of(document)).chain(by_name).collect()
         }
         StreamKey::Connector(owner, connector) => {
             let scope = LeaseScope::Sync { owner: owner.clone(), connector: connector.clone() };
@@ -89,20 +90,50 @@ pub(super) fn rows_of(key: &StreamKey, limit: u32) -> Vec<RowQuery> {
 
 /// The leases of a document's operations: a document's name and what divides it from an
 /// operation's begin their scopes, and no name holds the dividing character or a lesser one.
-fn leases_of(document: &DocumentId, limit: u32) -> RowQuery {
+fn leases_of(document: &DocumentId) -> RowQuery {
     let from = Value::text(format!("operation:{document}\u{1f}"));
     let behind = Value::text(format!("operation:{document}\u{20}"));
     RowQuery {
         filters: vec![Filter { column: 0, compare: Compare::Less(behind) }],
         after: Some(vec![from]),
-        ..all_rows(Table::Lease, limit)
+        ..all_rows(Table::Lease)
     }
 }
 
 /// A query for all rows of a table, in key order.
-pub(super) fn all_rows(table: Table, limit: u32) -> RowQuery {
+pub(super) fn all_rows(table: Table) -> RowQuery {
     let order = table.spec().key.to_vec();
-    RowQuery { table, filters: Vec::new(), order, after: None, limit }
+    RowQuery { table, filters: Vec::new(), order, after: None, limit: page_rows(table) }
+}
+
+/// Rows read at once: few queries, and little memory even where each row holds a large value.
+const fn page_rows(table: Table) -> u32 {
+    if matches!(table, Table::ObservationRecords) { 16 } else { 256 }
+}
+
+/// A walk over the rows of a query, page by page.
+pub(super) struct RowPages {
+    query: RowQuery,
+    is_over: bool,
+}
+
+impl RowPages {
+    pub(super) const fn new(query: RowQuery) -> Self {
+        Self { query, is_over: false }
+    }
+
+    /// The next page, never an empty one.
+    pub(super) async fn next(&mut self, storage: &dyn Storage) -> Result<Option<Vec<Row>>> {
+        if self.is_over {
+            return Ok(None);
+        }
+        let page = storage.rows(&self.query).await?;
+        self.is_over = u64::from(self.query.limit) > page.len() as u64;
+        let Some(last) = page.last() else { return Ok(None) };
+        self.query.after =
+            Some(self.query.order.iter().map(|&column| last.values[column].clone()).collect());
+        Ok(Some(page))
+    }
 }
 
 #[cfg(test)]
@@ -138,7 +169,7 @@ mod tests {
                 _ => connector.clone(),
             };
             assert_eq!(owner_of(&row), Some(expected.clone()), "{table:?}");
-            let queries = rows_of(&expected, 1);
+            let queries = rows_of(&expected);
             let found = queries.iter().find(|query| query.table == table);
             assert_eq!(found.is_some(), table != Table::PendingAuth, "{table:?}");
             for Filter { column, compare } in found.into_iter().flat_map(|query| &query.filters) {
@@ -158,7 +189,7 @@ mod tests {
             let [Value::Text(text)] = &scope.row_key().values[..] else { return Ok(()) };
             let row = Row::new(Table::Lease, vec![Value::Text(text.clone()); 4]);
             assert_eq!(owner_of(&row), Some(StreamKey::Document(DocumentId::new(document)?)));
-            let query = leases_of(&DocumentId::new(of)?, 1);
+            let query = leases_of(&DocumentId::new(of)?);
             let after = query.after.iter().flatten().all(|after| *after < row.values[0]);
             let held = query.filters.iter().all(|filter| match &filter.compare {
                 Compare::Less(bound) => row.values[filter.column] < *bound,

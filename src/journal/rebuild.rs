@@ -1,7 +1,8 @@
 //! Makes the read tables what the streams say, in bounded transactions.
 //!
 //! Row-only content is in no stream: it is carried over from the row that is there, and named as
-//! lost where it is not what was written. Rows of a stream whose state can't be told stay as they
+//! lost where it is not what was written. The time of a stamped row is that of its event, else what
+//! the row has; where both are gone it is stamped anew, so that no reader of stamps misses it. Rows of a stream whose state can't be told stay as they
 //! are. Held in memory at a time: one stream's events, state and row keys, and one page of rows.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,11 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::damage::{Damage, RowName};
 use super::fold::{MAX_LOADS, is_intact};
 use super::inspect::{Inspected, StreamRows, inspect};
-use super::owners::{all_rows, owner_of, rows_of};
+use super::owners::{RowPages, all_rows, owner_of, rows_of};
 use super::port::Storage;
-use super::verify::{
-    PAGE, RowPages, StreamWalk, different_columns, expected_of, orphans, read_stream, standing,
-};
+use super::verify::{StreamWalk, different_columns, expected_of, orphans, read_stream, standing};
 use crate::base::{Error, Result, StreamKind, StreamName};
 use crate::domain::{ContentRef, Row, RowChange, RowKey, Table, Value};
 
@@ -54,7 +53,7 @@ pub async fn rebuild(storage: &dyn Storage) -> Result<RebuildReport> {
         }
     }
     for table in Table::ALL {
-        let mut pages = RowPages::new(all_rows(table, PAGE));
+        let mut pages = RowPages::new(all_rows(table));
         while let Some(page) = pages.next(storage).await? {
             if table == Table::PendingAuth {
                 work.remove_auths(&page, &mut auths).await?;
@@ -115,7 +114,7 @@ impl Work<'_> {
 
     async fn rebuild_rows(&mut self, rows: &dyn StreamRows) -> Result<()> {
         let mut missing: BTreeSet<RowKey> = rows.keys().into_iter().collect();
-        for query in rows_of(rows.key(), PAGE) {
+        for query in rows_of(rows.key()) {
             let mut pages = RowPages::new(query);
             while let Some(page) = pages.next(self.storage).await? {
                 for found in page {
@@ -136,7 +135,8 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Writes a row if it is not as the state has it. Its row-only columns keep what they hold.
+    /// Writes a row if it is not as the state has it. Its row-only columns keep what they hold; one
+    /// that is gone is not written where content is lost that no row is without.
     async fn write(
         &mut self,
         rows: &dyn StreamRows,
@@ -144,7 +144,15 @@ impl Work<'_> {
         mut row: Row,
         found: Option<&Row>,
     ) -> Result<()> {
+        let columns = row.table.spec().columns;
         let mut is_right = found.is_some_and(|found| different_columns(&row, found).is_empty());
+        let mut is_lost = false;
+        if found.is_none() {
+            let stamped = columns.iter().zip(&mut row.values).filter(|(of, _)| of.stamped);
+            for (_, value) in stamped.filter(|(_, value)| **value == Value::Keep) {
+                *value = Value::Stamp;
+            }
+        }
         for (column, reference) in rows.content(key) {
             if is_intact(found, column, &reference) {
                 continue;
@@ -154,13 +162,17 @@ impl Work<'_> {
                     row.values[column] = value;
                     is_right = false;
                 }
-                None => self.report.lost.push(Damage::ContentDiffers {
-                    row: RowName::of(key),
-                    column: row.table.spec().columns.get(column).map(|column| column.name),
-                }),
+                None => {
+                    let of = columns.get(column);
+                    is_lost |= found.is_none() && of.is_some_and(|of| of.required);
+                    self.report.lost.push(Damage::ContentDiffers {
+                        row: RowName::of(key),
+                        column: of.map(|of| of.name),
+                    });
+                }
             }
         }
-        if !is_right {
+        if !is_right && !is_lost {
             self.report.written += 1;
             self.change(RowChange::Put(row)).await?;
         }

@@ -2,9 +2,12 @@
 
 use super::*;
 use crate::domain::Value;
+use crate::journal::HistoryCut;
 use crate::journal::memory::Tables;
 use crate::journal::verify;
-use crate::journal::world::{SECRET_STATES, all_rows as stored, connector, document, world};
+use crate::journal::world::{
+    SECRET_STATES, all_rows as stored, connector, document, put_repair, world,
+};
 
 /// Tables whose rows can be written from the streams alone.
 fn is_whole_in_streams(table: Table) -> bool {
@@ -68,7 +71,7 @@ async fn rows_of_no_state_are_removed() {
 }
 
 #[tokio::test]
-async fn lost_content_is_named_and_the_rest_of_its_row_is_written() {
+async fn lost_content_is_named_and_a_row_that_can_be_without_it_is_written() {
     let (journal, storage) = world(false).await;
     let before = stored(&journal);
     journal.tamper(|tables| tables.rows.clear());
@@ -84,8 +87,14 @@ async fn lost_content_is_named_and_the_rest_of_its_row_is_written() {
             _ => None,
         })
         .collect();
-    assert_eq!(columns, BTreeSet::from(["recovery", "keep", "source_ids"]));
+    let lost = ["recovery", "keep", "source_ids", "op_jwt", "payload"];
+    assert_eq!(columns, BTreeSet::from(lost));
     for (key, row) in before.iter().filter(|(key, _)| key.table != Table::PendingAuth) {
+        let mut columns = key.table.spec().columns.iter().zip(&row.values);
+        if columns.any(|(of, value)| of.required && of.row_only && value.as_text() != Some("[]")) {
+            assert!(!recovered.contains_key(key), "{key:?}");
+            continue;
+        }
         let columns = row.table.spec().columns.iter();
         for (at, column) in columns.enumerate().filter(|(_, column)| !column.row_only) {
             assert_eq!(recovered[key].values[at], row.values[at], "{} of {key:?}", column.name);
@@ -93,6 +102,48 @@ async fn lost_content_is_named_and_the_rest_of_its_row_is_written() {
     }
     let shown = format!("{report:?}");
     assert!(!SECRET_STATES.iter().any(|secret| shown.contains(secret)), "{shown}");
+}
+
+/// The event says when a repair was written, else its row does; where both are gone it is written
+/// now, behind all that a reader has seen.
+#[tokio::test]
+async fn the_time_of_a_repair_is_that_of_its_event_else_of_its_row_else_a_new_one() {
+    let key = |name: &str| RowKey::new(Table::ObservationRepair, vec![Value::text(name)]);
+    for cut in [false, true] {
+        let (journal, storage) = world(false).await;
+        put_repair(&storage, "old", 1, true).await;
+        put_repair(&storage, "new", 1, false).await;
+        if cut {
+            let recorded_before = crate::base::Timestamp::from_millis(i64::MAX);
+            storage.cut_history(HistoryCut { recorded_before, limit: 100 }).await.unwrap();
+        }
+        let before = stored(&journal);
+        let restored = async |spoil: fn(&mut Row)| {
+            journal.tamper(|tables| {
+                let rows = tables.rows.iter_mut();
+                rows.filter(|(key, _)| key.table == Table::ObservationRepair)
+                    .for_each(|(_, row)| spoil(row));
+            });
+            rebuild(&storage).await.unwrap();
+            stored(&journal)
+        };
+        assert_eq!(restored(|row| row.values[2] = Value::text("another")).await, before);
+        let wrong = restored(|row| row.values[6] = Value::Int(5)).await;
+        for (key, row) in before.iter().filter(|(at, _)| !cut || **at != key("old")) {
+            assert_eq!(wrong[key].values, row.values, "{key:?}");
+        }
+        journal.tamper(|tables| tables.rows = before.clone());
+        journal.tamper(|tables| tables.rows.retain(|at, _| at.table != Table::ObservationRepair));
+        assert!(rebuild(&storage).await.unwrap().lost.is_empty());
+        let mut after = stored(&journal);
+        if cut {
+            let newest = before[&key("new")].values[6].as_int();
+            let old = after.get_mut(&key("old")).unwrap();
+            assert!(old.values[6].as_int() > newest);
+            old.values[6] = before[&key("old")].values[6].clone();
+        }
+        assert_eq!(after, before);
+    }
 }
 
 #[tokio::test]
@@ -147,7 +198,18 @@ async fn a_sqlite_file_is_verified_and_rebuilt_as_memory_is() {
         .map(RowChange::Delete)
         .collect();
     storage.replace_rows(&wiped).await.unwrap();
-    assert_eq!(rebuild(&storage).await.unwrap().written, wiped.len() as u64);
+    // What is in these rows alone is kept while the rest of them is written.
+    let spoiled: Vec<RowChange> = stored(&journal)
+        .into_values()
+        .filter(|row| row.table == Table::ObservationRecords)
+        .map(|mut row| {
+            row.values[4] = Value::text("another");
+            RowChange::Put(row)
+        })
+        .collect();
+    storage.replace_rows(&spoiled).await.unwrap();
+    let report = rebuild(&storage).await.unwrap();
+    assert_eq!(report.written, (wiped.len() + spoiled.len()) as u64);
     for (key, row) in stored(&journal) {
         let found = storage.row(&key).await.unwrap().unwrap();
         assert_eq!(found.values, row.values, "{key:?}");

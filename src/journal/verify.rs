@@ -9,14 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::damage::{Damage, RowName};
 use super::fold::{MAX_LOADS, is_intact};
 use super::inspect::{Inspected, Stored, StreamRows, inspect};
-use super::owners::{all_rows, owner_of, rows_of};
-use super::port::{Expected, RowQuery, Storage};
+use super::owners::{RowPages, all_rows, owner_of, rows_of};
+use super::port::{Expected, Storage};
 use crate::base::{Result, StreamKey, StreamKind, StreamName};
 use crate::domain::{ContentRef, Row, RowKey, Table, Value};
 
-/// Streams and rows read at once: few queries, and little memory even where a row holds a large
-/// value.
-pub(super) const PAGE: u32 = 256;
+/// Streams read at once.
+const PAGE: u32 = 256;
 /// Most damages that are named; the others are counted.
 const MAX_DAMAGES: usize = 10_000;
 
@@ -65,7 +64,7 @@ pub async fn verify(storage: &dyn Storage) -> Result<VerifyReport> {
         verify_stream(storage, name, kind, &mut report, &mut auths).await?;
     }
     for table in Table::ALL {
-        let mut pages = RowPages::new(all_rows(table, PAGE));
+        let mut pages = RowPages::new(all_rows(table));
         while let Some(page) = pages.next(storage).await? {
             report.rows += page.len() as u64;
             let surplus = if table == Table::PendingAuth {
@@ -125,7 +124,7 @@ async fn compare_rows(
     damages: &mut Vec<Damage>,
 ) -> Result<()> {
     let mut missing: BTreeSet<RowKey> = rows.keys().into_iter().collect();
-    for query in rows_of(rows.key(), PAGE) {
+    for query in rows_of(rows.key()) {
         let mut pages = RowPages::new(query);
         while let Some(page) = pages.next(storage).await? {
             for found in page {
@@ -304,31 +303,6 @@ impl StreamWalk {
         let next = self.page.next();
         self.last = next.as_ref().map(|(name, _)| name.clone()).or_else(|| self.last.take());
         Ok(next)
-    }
-}
-
-/// A walk over the rows of a query, page by page.
-pub(super) struct RowPages {
-    query: RowQuery,
-    is_over: bool,
-}
-
-impl RowPages {
-    pub(super) const fn new(query: RowQuery) -> Self {
-        Self { query, is_over: false }
-    }
-
-    /// The next page, never an empty one.
-    pub(super) async fn next(&mut self, storage: &dyn Storage) -> Result<Option<Vec<Row>>> {
-        if self.is_over {
-            return Ok(None);
-        }
-        let page = storage.rows(&self.query).await?;
-        self.is_over = u64::from(self.query.limit) > page.len() as u64;
-        let Some(last) = page.last() else { return Ok(None) };
-        self.query.after =
-            Some(self.query.order.iter().map(|&column| last.values[column].clone()).collect());
-        Ok(Some(page))
     }
 }
 

@@ -2,12 +2,13 @@
 //! written by real commands.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use uuid::Uuid;
 
 use super::memory::{MemoryJournal, MemoryStorage};
 use super::port::{Append, AppendOutcome, HistoryCut, NewEvent, NewSnapshot, Part, Storage};
-use super::{encode_event, encode_snapshot, load_state};
+use super::{LoadedState, encode_event, encode_snapshot, load_state};
 use crate::base::{
     ConnectorName, Digest, DocumentId, Holder, Json, ModelId, OperationId, OwnerDid, PartitionId,
     Provenance, Rfc3339, Secret, SourceId, StreamKey, Timestamp,
@@ -19,22 +20,32 @@ use crate::domain::connector::{
     SyncStatus, keep_content, pages_digest,
 };
 use crate::domain::document::{
-    ClaimOperation, Document, DocumentCommand, FinalOutcome, OperationKind, WatchOptions,
-    WatchReason,
+    ClaimOperation, Document, DocumentCommand, FinalOutcome, ObservationRepair, OperationKind,
+    PutObservationCopy, Token, WatchOptions, WatchReason,
 };
 use crate::domain::{Aggregate, Context, Row, RowChange, RowKey, StoredEvent, Table};
-use crate::records::Hlc;
+use crate::records::{Hlc, RecordCopy};
 
 const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 
 /// Carries a command out, as the runtime does; with a snapshot, if asked.
-async fn run<A: Aggregate>(
+pub(super) async fn run<A: Aggregate>(
     storage: &dyn Storage,
     key: &StreamKey,
     command: A::Command,
     snapshot: bool,
 ) {
     let loaded = load_state::<A>(storage, key).await.unwrap();
+    run_on(storage, key, loaded, command, snapshot).await;
+}
+
+async fn run_on<A: Aggregate>(
+    storage: &dyn Storage,
+    key: &StreamKey,
+    loaded: LoadedState<A>,
+    command: A::Command,
+    snapshot: bool,
+) {
     let (mut state, expected) = (loaded.state, loaded.expected);
     let context = Context {
         now: NOW,
@@ -121,7 +132,7 @@ async fn documents(storage: &dyn Storage) {
     set_trim(storage, "short", "[]", false).await;
     run::<Document>(storage, &document("short"), DocumentCommand::BeginDocumentSweep, false).await;
     set_trim(storage, "swept", "[]", true).await;
-    run::<Document>(storage, &document("swept"), DocumentCommand::SweepDocumentRows, false).await;
+    sweep(storage, "swept").await;
     set_trim(storage, "swept", "[1]", false).await;
     operations(storage).await;
     for document in ["swept", "forgotten"] {
@@ -132,10 +143,101 @@ async fn documents(storage: &dyn Storage) {
         run::<Document>(storage, &key, finalize, false).await;
         set_trim(storage, document, "[]", false).await;
     }
-    run::<Document>(storage, &document("swept"), DocumentCommand::SweepDocumentRows, false).await;
+    put_copy(storage, "swept", copy("did:web:o", "a", 1, Some(b"swept")), false).await;
+    put_repair(storage, "swept", 1, false).await;
+    sweep(storage, "swept").await;
     let (owner, connector) = (claim("x").owner, claim("x").connector);
     let forget = DocumentCommand::ForgetDocumentConnection { owner, connector };
     run::<Document>(storage, &document("forgotten"), forget, false).await;
+    observations(storage).await;
+}
+
+/// Copies of several owners and signers, with a value and without; superseded and pruned ones;
+/// repairs that were replaced, and one that was cleared.
+async fn observations(storage: &dyn Storage) {
+    for (owner, signer, version, payload) in [
+        ("did:web:o", "superseded", 1, Some("old")),
+        ("did:web:o", "a", 2, Some("new")),
+        ("did:web:o", "b", 2, Some("new")),
+        ("did:web:o", "pruned", 2, Some("new")),
+        ("did:web:p", "a", 1, None),
+        ("did:web:p", "b", 1, None),
+        ("did:web:q", "a", 1, Some("")),
+    ] {
+        let put = copy(owner, signer, version, payload.map(str::as_bytes));
+        put_copy(storage, "observed", put, version == 2).await;
+    }
+    let (owner, issuer) = (claim("x").owner, "did:web:pruned".into());
+    let prune = DocumentCommand::PruneObservationCopies { owner, issuer };
+    run_verified(storage, "observed", prune, false).await;
+    for (document, fetched) in [("observed", 1), ("observed", 2), ("cleared", 3), ("repaired", 4)] {
+        put_repair(storage, document, fetched, false).await;
+    }
+    run::<Document>(storage, &document("cleared"), DocumentCommand::ClearRepair, false).await;
+    set_trim(storage, "repaired", "[]", false).await;
+}
+
+/// A valid copy of an owner's record.
+pub(super) fn copy(
+    owner: &str,
+    signer: &str,
+    version: i64,
+    payload: Option<&[u8]>,
+) -> PutObservationCopy {
+    let text = format!("{TOKEN} of {signer} for {owner} at {version}");
+    let token = Token::new(text.as_str().into());
+    token.note(0, true);
+    let issuer: Arc<str> = format!("did:web:{signer}").into();
+    let copy = RecordCopy {
+        hlc: hlc(version),
+        version: hlc(version),
+        claim_digest: Digest::of(b"claim"),
+        signer_key: Arc::clone(&issuer),
+        issuer,
+        op_hash: Digest::of(text.as_bytes()),
+        token_bytes: text.len() as u64,
+    };
+    let owner = OwnerDid::new(owner).unwrap();
+    PutObservationCopy::new(owner, copy, Arc::new(token), payload.map(Arc::from))
+}
+
+/// What each token begins with.
+pub(super) const TOKEN: &str = "token-of-a-copy";
+
+pub(super) async fn put_copy(
+    storage: &dyn Storage,
+    name: &str,
+    put: PutObservationCopy,
+    snapshot: bool,
+) {
+    let put = DocumentCommand::PutObservationCopy(Box::new(put));
+    run_verified(storage, name, put, snapshot).await;
+}
+
+/// Carries a command out on a document whose copies have been found valid.
+async fn run_verified(storage: &dyn Storage, name: &str, command: DocumentCommand, snapshot: bool) {
+    let key = document(name);
+    let loaded = load_state::<Document>(storage, &key).await.unwrap();
+    for observation in loaded.state.observations.values() {
+        observation.content.tokens.values().for_each(|token| token.note(0, true));
+    }
+    run_on::<Document>(storage, &key, loaded, command, snapshot).await;
+}
+
+pub(super) async fn put_repair(storage: &dyn Storage, name: &str, fetched: i64, snapshot: bool) {
+    let repair = ObservationRepair {
+        owner: claim("x").owner,
+        fetch_hlc: hlc(fetched),
+        decision_hlc: hlc(fetched + 1),
+        present: true,
+        value_digest: None,
+    };
+    let put = DocumentCommand::PutRepair(Box::new(repair));
+    run::<Document>(storage, &document(name), put, snapshot).await;
+}
+
+pub(super) async fn sweep(storage: &dyn Storage, name: &str) {
+    run::<Document>(storage, &document(name), DocumentCommand::SweepDocumentRows, false).await;
 }
 
 fn hlc(millis: i64) -> Hlc {

@@ -159,3 +159,23 @@ async fn a_seed_replays_its_faults() {
     assert_eq!(runs[0], runs[1]);
     assert_ne!(runs[0], runs[2]);
 }
+
+#[tokio::test]
+async fn a_stamped_row_comes_back_when_the_lost_acknowledgement_is_looked_up() {
+    use crate::domain::{Table, Value};
+
+    let storage = faulty();
+    let mut batch = [append(1, Expected::NONE)];
+    let row = |written_at| {
+        let texts = ["a", "did:web:o", "f", "d"].map(Value::text);
+        let rest = [Value::Int(1), Value::Null, written_at];
+        Row::new(Table::ObservationRepair, texts.into_iter().chain(rest).collect())
+    };
+    batch[0].parts[0].rows = vec![RowChange::Put(row(Value::Stamp))];
+    storage.next_append(Fault::LoseAcknowledgement);
+    let result = storage.append(&batch, Timestamp::from_millis(5)).await;
+    assert!(matches!(result, Err(BatchError::Unknown(_))), "{result:?}");
+    let found = storage.look_up(&batch[0]).await.unwrap();
+    let taken = vec![row(Value::Int(5))];
+    assert_eq!(found, Some(AppendOutcome::Committed { taken }));
+}

@@ -241,17 +241,17 @@ impl Document {
         keys.collect()
     }
 
-    fn standing_copy(&self, row: &RowKey) -> Option<(&Observation, &StandingCopy)> {
+    fn standing_copy(&self, row: &RowKey) -> Option<(&OwnerDid, &Observation, &StandingCopy)> {
         let (owner, op_hash) = (row.values.get(1)?.as_text()?, row.values.get(3)?.as_text()?);
         let op_hash = Digest::from_hex(op_hash)?;
-        let at = self.observations.get(owner)?;
+        let (owner, at) = self.observations.get_key_value(owner)?;
         let copy = at.set.copies.values().find(|copy| copy.op_hash == op_hash)?;
-        Some((at, copy))
+        Some((owner, at, copy))
     }
 
-    pub(super) fn copy_row(&self, row: &RowKey) -> Option<Row> {
-        let (at, _) = self.standing_copy(row)?;
-        let mut values = row.values.clone();
+    pub(super) fn copy_row(&self, document: &DocumentId, row: &RowKey) -> Option<Row> {
+        let (owner, at, copy) = self.standing_copy(row)?;
+        let mut values = copy_key(owner, document, copy.op_hash).values;
         values.push(Value::text(at.set.hlc.as_str()));
         values.push(Value::Keep);
         values.push(at.payload.map_or(Value::Null, |_| Value::Keep));
@@ -259,14 +259,14 @@ impl Document {
     }
 
     pub(super) fn copy_content(&self, row: &RowKey) -> Vec<(usize, ContentRef)> {
-        let Some((at, copy)) = self.standing_copy(row) else { return Vec::new() };
+        let Some((_, at, copy)) = self.standing_copy(row) else { return Vec::new() };
         let token = ContentRef { digest: copy.op_hash, bytes: copy.token_bytes };
         let payload = at.payload.map(|payload| (PAYLOAD_COLUMN, payload));
         std::iter::once((TOKEN_COLUMN, token)).chain(payload).collect()
     }
 
     pub(super) fn attach_copy(&mut self, row: &RowKey, column: usize, value: &Value) {
-        let Some((_, copy)) = self.standing_copy(row) else { return };
+        let Some((_, _, copy)) = self.standing_copy(row) else { return };
         let op_hash = copy.op_hash;
         let owner = row.values.get(1).and_then(Value::as_text);
         let Some(at) = owner.and_then(|owner| self.observations.get_mut(owner)) else { return };

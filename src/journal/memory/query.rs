@@ -11,6 +11,7 @@ use crate::domain::{
     Table, Value,
 };
 use crate::journal::port::{Compare, DueCandidates, DuePage, Filter, RowQuery};
+use crate::records::OBSERVATION_TYPE;
 
 impl Tables {
     fn table(&self, table: Table) -> impl Iterator<Item = &Row> {
@@ -69,9 +70,11 @@ impl Tables {
         after: Option<&(OwnerDid, DocumentId)>,
         limit: u32,
     ) -> Result<Vec<(OwnerDid, DocumentId)>> {
-        let names = self
-            .table(Table::ObservationRecords)
-            .filter_map(|row| Some((row.values.get(1)?.as_text()?, row.values.get(2)?.as_text()?)));
+        let names = self.table(Table::ObservationRecords).filter_map(|row| {
+            let [kind, owner, id, ..] = row.values.as_slice() else { return None };
+            let is_observation = kind.as_text() == Some(OBSERVATION_TYPE);
+            is_observation.then_some((owner.as_text()?, id.as_text()?))
+        });
         let behind: BTreeSet<(&str, &str)> = names
             .filter(|(owner, id)| {
                 after.is_none_or(|after| (*owner, *id) > (after.0.as_str(), after.1.as_str()))

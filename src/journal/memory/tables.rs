@@ -195,11 +195,15 @@ impl Tables {
     }
 
     pub(super) fn replace_rows(&mut self, changes: &[RowChange]) {
+        // No event says when, so it is the first time that no reader of stamps has passed.
         let stamps = changes.iter().any(RowChange::stamps);
-        let now = if stamps { self.next_stamp(self.newest_time) } else { self.newest_time };
+        let stamp = stamps.then(|| self.next_stamp(Timestamp::default()));
         for change in changes {
             match change {
-                RowChange::Put(row) => self.put_row(row.key(), &row.stamped(now)),
+                RowChange::Put(row) => {
+                    let row = stamp.map_or_else(|| row.clone(), |at| row.stamped(at));
+                    self.put_row(row.key(), &row);
+                }
                 RowChange::Delete(key) | RowChange::Take(key) => drop(self.rows.remove(key)),
             }
         }

@@ -70,16 +70,7 @@ impl Readers {
         after: Option<&(OwnerDid, DocumentId)>,
         limit: u32,
     ) -> Result<Vec<(OwnerDid, DocumentId)>> {
-        let table = Table::ObservationRecords;
-        let mut built = Built::new("SELECT DISTINCT owner, id FROM ");
-        let _ = write!(built.sql, "{} WHERE type = '{OBSERVATION_TYPE}'", table.spec().name);
-        if let Some((owner, document)) = after {
-            built.sql.push_str(" AND (owner, id) > (?, ?)");
-            built.bind(&Value::Text(owner.shared()))?;
-            built.bind(&Value::Text(document.shared()))?;
-        }
-        built.sql.push_str(" ORDER BY owner, id LIMIT ?");
-        built.bind(&Value::Int(limit.into()))?;
+        let built = observed(after, limit)?;
         let rows =
             self.all(AssertSqlSafe(built.sql), built.arguments, "reading observed documents");
         let rows = rows.await?;
@@ -110,6 +101,21 @@ impl Readers {
         let rows = self.all(AssertSqlSafe(built.sql), built.arguments, "reading due candidates");
         rows.await?.iter().map(|row| row_of(row, spec.table)).collect()
     }
+}
+
+/// The owners and documents that have observation copies, each once.
+pub(super) fn observed(after: Option<&(OwnerDid, DocumentId)>, limit: u32) -> Result<Built> {
+    let table = Table::ObservationRecords;
+    let mut built = Built::new("SELECT DISTINCT owner, id FROM ");
+    let _ = write!(built.sql, "{} WHERE type = '{OBSERVATION_TYPE}'", table.spec().name);
+    if let Some((owner, document)) = after {
+        built.sql.push_str(" AND (owner, id) > (?, ?)");
+        built.bind(&Value::Text(owner.shared()))?;
+        built.bind(&Value::Text(document.shared()))?;
+    }
+    built.sql.push_str(" ORDER BY owner, id LIMIT ?");
+    built.bind(&Value::Int(limit.into()))?;
+    Ok(built)
 }
 
 fn column(table: Table, at: usize) -> &'static str {

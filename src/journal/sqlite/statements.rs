@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use crate::domain::{Column, Table};
+use crate::domain::{Column, ColumnType, Table};
 
 /// Most rows of one statement. Beyond that a wider statement is no faster, and its values stay
 /// far below SQLite's 32,766 variables.
@@ -204,7 +204,7 @@ fn write_put(sql: &mut String, table: Table, kept: u32, rows: usize) {
     let mut row = String::from("(");
     for (at, column) in spec.columns.iter().enumerate() {
         row.push_str(if at == 0 { "" } else { "," });
-        row.push_str(if is_kept(kept, at) { stand_in(table, column) } else { "?" });
+        row.push_str(if is_kept(kept, at) { stand_in(column) } else { "?" });
     }
     row.push(')');
     write_values(sql, rows, &row);
@@ -226,10 +226,12 @@ fn write_put(sql: &mut String, table: Table, kept: u32, rows: usize) {
 
 /// What the row to be inserted holds in a column that is kept. SQLite checks NOT NULL before it
 /// sees that the row is there, so such a column needs a value that is never stored.
-fn stand_in(table: Table, column: &Column) -> &'static str {
-    match (table, column.name) {
-        (Table::SweepReceipt, "keep") | (Table::ReceiptPage, "source_ids") => "''",
-        _ => "NULL",
+const fn stand_in(column: &Column) -> &'static str {
+    match column.kind {
+        _ if !column.required => "NULL",
+        ColumnType::Text => "''",
+        ColumnType::Int => "0",
+        ColumnType::Blob => "x''",
     }
 }
 

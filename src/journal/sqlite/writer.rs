@@ -172,7 +172,9 @@ impl Writer {
             self.has_erased |= write.erase_through.is_some() || write.trim_through.is_some();
         }
         for (key, row) in &plan.rows {
-            // A secret dies with its row, in the log too.
+            // A secret dies with its row, in the log too. A copy of a record that was superseded or
+            // pruned is none: it may stay in the log for as long as its document stands, and the
+            // sweep of the document, which erases its history, has the log truncated.
             self.has_erased |= key.table == Table::PendingAuth && row.is_none();
             if key.table == Table::Lease {
                 let token = row.as_ref().and_then(|row| row.values.get(LEASE_TOKEN_COLUMN));
@@ -369,6 +371,8 @@ impl Writer {
         let result = script.run(connection, &mut self.texts).await;
         if let Err(failure) = result {
             self.roll_back().await;
+            // Rows that may have been stamped after all: their time is not given again.
+            self.is_doubtful |= failure.at_commit;
             return Err(storage_error(failure.error, "replacing rows"));
         }
         self.is_unsettled = false;

@@ -8,6 +8,7 @@ mod build;
 mod due;
 mod history;
 mod numbers;
+mod records;
 mod rows;
 mod trims;
 
@@ -28,8 +29,15 @@ pub struct Rule {
 
 /// All rules.
 pub fn rules() -> impl Iterator<Item = Rule> {
-    let families =
-        [appends::RULES, numbers::RULES, rows::RULES, due::RULES, history::RULES, trims::RULES];
+    let families = [
+        appends::RULES,
+        numbers::RULES,
+        rows::RULES,
+        records::RULES,
+        due::RULES,
+        history::RULES,
+        trims::RULES,
+    ];
     families.into_iter().flatten().copied()
 }
 
