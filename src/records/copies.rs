@@ -141,11 +141,7 @@ impl CopySet {
         }
     }
 
-    fn put_equal(
-        &self,
-        copy: &RecordCopy,
-        is_valid: impl Fn(&StandingCopy) -> bool,
-    ) -> CopyChange {
+    fn put_equal(&self, copy: &RecordCopy, is_valid: impl Fn(&StandingCopy) -> bool) -> CopyChange {
         let valid = self.copies.iter().filter(|(_, standing)| is_valid(standing));
         let mut kept: BTreeMap<&str, Digest> =
             valid.map(|(signer, standing)| (&**signer, standing.op_hash)).collect();

@@ -73,11 +73,7 @@ impl Observation {
     }
 
     /// A copy as it was put, with its token; none when its content is damaged.
-    fn record(
-        &self,
-        key: &RecordKey,
-        copy: &StandingCopy,
-    ) -> Option<(SignedRecord, &Arc<Token>)> {
+    fn record(&self, key: &RecordKey, copy: &StandingCopy) -> Option<(SignedRecord, &Arc<Token>)> {
         let (token, payload) = self.content(copy)?;
         let record = SignedRecord {
             key: key.clone(),
@@ -168,9 +164,10 @@ impl Document {
         if !unverified.is_empty() {
             return Decision::unchanged(DocumentReply::Unverified(unverified));
         }
-        let dropped = self.observations.get(owner).map_or_else(Vec::new, |at| {
-            at.set.prune(issuer, |copy| at.is_valid(copy, context))
-        });
+        let dropped = self
+            .observations
+            .get(owner)
+            .map_or_else(Vec::new, |at| at.set.prune(issuer, |copy| at.is_valid(copy, context)));
         let mut decision = Decision::unchanged(DocumentReply::Done);
         if !dropped.is_empty() {
             decision.retracts = true;
@@ -233,7 +230,8 @@ impl Document {
     pub(super) fn apply_copy_put(&mut self, put: &ObservationCopyPut) {
         let before = self.observations.remove(&put.owner);
         let left = before.and_then(|at| at.apply_dropped(&put.dropped));
-        let (set, mut content) = left.map_or_else(Default::default, |at| (Some(at.set), at.content));
+        let (set, mut content) =
+            left.map_or_else(Default::default, |at| (Some(at.set), at.content));
         // It comes with its verdict; the rest is attached, as it is after a load.
         let token = put.token.clone();
         content.insert(put.copy.op_hash, CopyContent { token, payload: None });
