@@ -219,7 +219,8 @@ async fn run_verified(storage: &dyn Storage, name: &str, command: DocumentComman
     let key = document(name);
     let loaded = load_state::<Document>(storage, &key).await.unwrap();
     for observation in loaded.state.observations.values() {
-        observation.content.tokens.values().for_each(|token| token.note(0, true));
+        let tokens = observation.content.values().filter_map(|content| content.token.as_ref());
+        tokens.for_each(|token| token.note(0, true));
     }
     run_on::<Document>(storage, &key, loaded, command, snapshot).await;
 }
