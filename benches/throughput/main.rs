@@ -9,6 +9,7 @@
 
 mod cases;
 mod keys;
+mod observations;
 mod raw;
 mod table;
 
@@ -58,6 +59,13 @@ async fn main() -> Outcome<()> {
     for case in Case::ALL.into_iter().filter(|case| options.wants(case.name())) {
         eprintln!("{}", case.name());
         lines.extend(cases::run(case, &options.directory, &options.callers, seconds).await?);
+    }
+    if [observations::PUT_NEW, observations::PUT_KNOWN, observations::DECISION]
+        .into_iter()
+        .any(|name| options.wants(name))
+    {
+        eprintln!("observations");
+        lines.extend(observations::run(&options.directory, &options.callers).await?);
     }
     if options.wants(keys::MEMORY) {
         eprintln!("{}", keys::MEMORY);
