@@ -220,9 +220,7 @@ fn a_token_has_three_parts_of_strict_base64url() {
         assert_eq!(judge_token(bad), Err(expected));
     }
     let spelled = |part: &str| {
-        let last = part.chars().last().unwrap();
-        let changed = char::from_u32(u32::from(last) + 1).unwrap();
-        [
+        let mut spellings = vec![
             format!("{part}="),
             format!("{part}=="),
             format!("{part}\n"),
@@ -232,18 +230,20 @@ fn a_token_has_three_parts_of_strict_base64url() {
             format!("{}+{}", &part[..4], &part[5..]),
             format!("{}/{}", &part[..4], &part[5..]),
             format!("{}\r\n{}", &part[..4], &part[4..]),
-            // The last character of a part whose length is no multiple of four has spare bits.
-            format!("{}{changed}", &part[..part.len() - 1]),
-        ]
+        ];
+        // The last character has spare bits unless it ends a group of four.
+        if !part.len().is_multiple_of(4) {
+            let (rest, last) = part.split_at(part.len() - 1);
+            spellings.push(format!("{rest}{}", char::from(last.as_bytes()[0] + 1)));
+        }
+        spellings
     };
     for at in 0..3 {
         for part in spelled(parts[at]) {
             let mut parts = parts.clone();
             parts[at] = &part;
             let judged = judge_token(&parts.join("."));
-            let is_whole = parts[at].len() % 4 == 0 && !parts[at].ends_with(['=', '\n', '!']);
-            let is_right = matches!(judged, Err(RecordFault::Token { .. }));
-            assert!(is_right || (is_whole && judged.is_err()), "{at} {part}: {judged:?}");
+            assert!(matches!(judged, Err(RecordFault::Token { .. })), "{at} {part}: {judged:?}");
         }
     }
     for bad in ["", "AA", &encode(&[0; 63]), &encode(&[0; 64]), &encode(&[0; 65])] {
