@@ -113,3 +113,7 @@ fn take_hlc(members: &mut Members, name: &str) -> Option<Hlc> {
 const fn fault(reason: &'static str) -> RecordFault {
     RecordFault::Claims { reason }
 }
+
+#[cfg(test)]
+#[path = "claim_tests.rs"]
+mod tests;
