@@ -20,8 +20,9 @@ use crate::common::{
 /// Puts and says whether the document was asked.
 async fn asks(host: &Host, record: &SignedRecord) -> bool {
     let asked = host.commands_of(async { put(&host.store, record).await.unwrap() }).await;
-    assert!(asked <= 1, "{asked} commands");
-    asked == 1
+    // A document that was just loaded has its copies verified first, and is asked again.
+    assert!(asked <= 2, "{asked} commands");
+    asked > 0
 }
 
 #[tokio::test]
@@ -106,16 +107,24 @@ async fn a_swept_copy_is_put_again() {
     host.assert_sound().await;
 }
 
+/// Until then the old life of a document answers.
+async fn passivate(host: &Host) {
+    host.store.passivate_all();
+    while host.store.stats().active_keys > 0 {
+        tokio::task::yield_now().await;
+    }
+}
+
 #[tokio::test]
 async fn after_a_passivation_the_document_is_asked_once_more() {
     let (host, ada) = (host().await, person(1));
     let record = said(&ada, "d", 1, "v");
     assert!(asks(&host, &record).await);
-    host.store.passivate_all();
+    passivate(&host).await;
     assert!(asks(&host, &record).await);
     assert!(!asks(&host, &record).await);
     // Nor is what the next life of the document takes back overlooked.
-    host.store.passivate_all();
+    passivate(&host).await;
     host.store.document(&document("d")).sweep_document_rows().await.unwrap();
     assert!(asks(&host, &record).await);
     assert_eq!(decided(&host.store, &did(&ada), "d").await.unwrap(), "v");
@@ -152,7 +161,7 @@ async fn a_put_that_failed_is_not_remembered() {
 }
 
 #[tokio::test]
-async fn what_a_unit_takes_back_is_put_again_and_what_it_drops_is_asked_for() {
+async fn what_a_unit_takes_back_is_put_again_and_what_it_drops_was_never_done() {
     let (host, ada) = (host().await, person(1));
     let record = said(&ada, "d", 1, "v");
     let keys = || [StreamKey::Document(document("d"))];
@@ -160,8 +169,8 @@ async fn what_a_unit_takes_back_is_put_again_and_what_it_drops_is_asked_for() {
     let unit = host.store.unit_of_work(keys()).await.unwrap();
     unit.document(&document("d")).sweep_document_rows().await.unwrap();
     drop(unit);
-    assert!(asks(&host, &record).await, "the key was lent and came back without its state");
-    assert!(!asks(&host, &record).await);
+    put(&host.store, &record).await.unwrap();
+    assert_eq!(decided(&host.store, &did(&ada), "d").await.unwrap(), "v", "nothing was swept");
     let unit = host.store.unit_of_work(keys()).await.unwrap();
     unit.document(&document("d")).sweep_document_rows().await.unwrap();
     unit.commit().await.unwrap();
