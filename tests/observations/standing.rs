@@ -87,7 +87,8 @@ async fn a_prune_right_behind_the_put_is_not_overlooked() {
             )
         })
         .await;
-        (put.unwrap(), pruned.unwrap());
+        put.unwrap();
+        pruned.unwrap();
         handle.put_observation_copy(&copy).await.unwrap();
         assert_eq!(issuers(&host.store, &owner, "d").await.len(), 2, "the last put stands");
         handle.prune_observation_copy(&owner, bob.issuer()).await.unwrap();
