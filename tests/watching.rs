@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use connector_store::records::{RecordSigner, SigningKey};
 use connector_store::testing::{Fault, FaultyStorage, SimClock};
 use connector_store::{
-    ConnectorName, DocumentId, Error, Holder, Jitter, Json, MemoryJournal, OwnerDid,
-    PendingAuthRecord, Secret, StorageFault, Store, StoreBuilder, Timestamp, telemetry,
+    Clock as _, ConnectorName, DocumentId, Error, Hlc, Holder, Jitter, Json, MemoryJournal,
+    OwnerDid, PendingAuthRecord, Secret, StorageFault, Store, StoreBuilder, Timestamp, telemetry,
 };
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use tracing_subscriber::fmt::MakeWriter;
@@ -22,6 +23,9 @@ const STATE: &str = "STATE-SECRET-b2c4";
 const VERIFIER: &str = "VERIFIER-SECRET-77aa";
 const REDIRECT: &str = "https://host.example/REDIRECT-SECRET-1f";
 const RECOVERY: &str = "RECOVERY-SECRET-90";
+const PAYLOAD: &str = "PAYLOAD-SECRET-3d";
+/// How every token of this test begins.
+const TOKEN: &str = "eyJ";
 
 /// Everything that was logged.
 #[derive(Clone, Default)]
@@ -85,9 +89,31 @@ async fn until(is_so: impl Fn() -> bool) {
     }
 }
 
+/// Puts a signed record, well, again, and badly, and reads what it decides.
+async fn observations(store: &Store) {
+    let signer = RecordSigner::did_key(SigningKey::ed25519_from_seed([3; 32]));
+    let (owner, id) = (OwnerDid::new(signer.issuer()).unwrap(), DocumentId::new("o").unwrap());
+    let at = Hlc::parse(&format!("{:015}-00000000-n", SimClock::default().wall().as_millis()));
+    let at = at.unwrap();
+    let record = signer.sign(&owner, &id, &at, &at, Some(PAYLOAD.as_bytes())).unwrap();
+    let document = store.document(&id);
+    document.put_observation_copy(&record).await.unwrap();
+    document.put_observation_copy(&record).await.unwrap();
+    let mut foreign = record.clone();
+    foreign.key.id = DocumentId::new("p").unwrap();
+    let elsewhere = store.document(&foreign.key.id).put_observation_copy(&foreign).await;
+    let other = RecordSigner::did_key(SigningKey::ed25519_from_seed([4; 32]));
+    let refused = other.sign(&owner, &id, &at, &at, Some(PAYLOAD.as_bytes())).unwrap();
+    let refused = document.put_observation_copy(&refused).await.unwrap_err();
+    let decision = document.observation_decision(&owner).await.unwrap().unwrap();
+    assert_eq!(decision.payload.as_deref(), Some(PAYLOAD.as_bytes()));
+    tracing::info!(?record, ?elsewhere, ?refused, %refused, ?decision, "a careless host, too");
+}
+
 /// Creates and consumes an authorization, well and badly, and keeps third-party content.
 async fn secrets(builder: StoreBuilder) {
-    let store = builder.open().await.unwrap();
+    let store = builder.accept_foreign_owners().open().await.unwrap();
+    observations(&store).await;
     let record = PendingAuthRecord {
         state: Secret::new(STATE),
         code_verifier: Secret::new(VERIFIER),
@@ -282,6 +308,16 @@ fn due_candidates_and_commands_in_flight_are_shown() {
 }
 
 #[test]
+fn verifications_are_counted_by_outcome_and_puts_that_need_none() {
+    assert_eq!(counted(telemetry::VERIFICATIONS, "outcome=done"), 2);
+    assert_eq!(counted(telemetry::VERIFICATIONS, "outcome=refused"), 2);
+    assert_eq!(counted(telemetry::STANDING_PUTS, ""), 2);
+    for part in ["verify{stream=document o", "verify{stream=document o outcome=\"refused\"}"] {
+        assert!(seen().log.contains(part), "{part}");
+    }
+}
+
+#[test]
 fn unfinished_operations_are_shown_by_state() {
     for state in ["attempted", "reconcile_only"] {
         let label = format!("state={state}");
@@ -309,7 +345,10 @@ fn every_command_has_a_span_with_its_outcome() {
 fn no_log_line_span_or_metric_holds_a_secret() {
     let metrics = format!("{:?}", seen().metrics);
     assert!(seen().log.contains("what a careless host would log"), "the log was captured");
-    for secret in [STATE, VERIFIER, "REDIRECT-SECRET", RECOVERY] {
+    assert!(seen().log.contains("a careless host, too"));
+    let bytes = format!("{:?}", PAYLOAD.as_bytes());
+    let bytes = bytes.trim_matches(['[', ']']);
+    for secret in [STATE, VERIFIER, "REDIRECT-SECRET", RECOVERY, PAYLOAD, TOKEN, bytes] {
         assert!(!seen().log.contains(secret), "{secret} was logged");
         assert!(!metrics.contains(secret), "{secret} is in a metric");
     }
