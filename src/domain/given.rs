@@ -234,14 +234,14 @@ where
     /// This refusal, to the last field.
     #[track_caller]
     pub(crate) fn refused(self, error: &Error) {
-        let refusal = self.0.err().expect("a refusal");
+        let refusal = self.0.expect_err("a refusal");
         assert_eq!(format!("{refusal:?}"), format!("{error:?}"));
     }
 
     /// An input that is not what the field takes.
     #[track_caller]
     pub(crate) fn refused_input(self, named: &str) {
-        match self.0.err().expect("a refusal") {
+        match self.0.expect_err("a refusal") {
             Error::InvalidInput { field, .. } => assert_eq!(field, named),
             other => panic!("refused otherwise: {other}"),
         }

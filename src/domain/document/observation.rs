@@ -60,27 +60,26 @@ impl fmt::Debug for CopyContent {
 }
 
 impl Observation {
-    /// The token and the value of a copy whose content is whole. Without it nothing can be verified.
-    fn content(&self, copy: &StandingCopy) -> Option<(&Arc<Token>, Option<&Arc<[u8]>>)> {
-        let CopyContent { token, payload } = self.content.get(&copy.op_hash)?;
-        let is_whole = payload.is_some() == self.payload.is_some();
-        token.as_ref().filter(|_| is_whole).map(|token| (token, payload.as_ref()))
+    /// The token of a copy whose content is whole. Without it nothing can be verified.
+    fn token(&self, copy: &StandingCopy) -> Option<&Arc<Token>> {
+        let content = self.content.get(&copy.op_hash)?;
+        let is_whole = content.payload.is_some() == self.payload.is_some();
+        content.token.as_ref().filter(|_| is_whole)
     }
 
     fn is_valid(&self, copy: &StandingCopy, context: &Context) -> bool {
-        let verdict = self.content(copy).map(|(token, _)| token.verdict(context.records_epoch));
-        verdict == Some(Some(true))
+        self.token(copy).and_then(|token| token.verdict(context.records_epoch)) == Some(true)
     }
 
     /// A copy as it was put, with its token; none when its content is damaged.
     fn record(&self, key: &RecordKey, copy: &StandingCopy) -> Option<(SignedRecord, &Arc<Token>)> {
-        let (token, payload) = self.content(copy)?;
+        let token = self.token(copy)?;
         let record = SignedRecord {
             key: key.clone(),
             hlc: self.set.hlc.clone(),
             op_jwt: Arc::clone(token.text()),
             op_hash: copy.op_hash,
-            payload: payload.cloned(),
+            payload: self.content.get(&copy.op_hash)?.payload.clone(),
         };
         Some((record, token))
     }
