@@ -13,6 +13,7 @@ use std::sync::Arc;
 use connector_store::journal::BoxFuture;
 use connector_store::{
     DocumentId, DocumentOwners, Error, Hlc, OwnerDid, PartitionId, Result as StoreResult, SourceId,
+    StorageFault,
 };
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{Connection, QueryBuilder, Row, Sqlite, SqliteConnection};
@@ -229,7 +230,9 @@ impl DocumentOwners for Graph {
             let mut connection = self.0.lock().await;
             let query = sqlx::query_scalar::<_, String>(sql).bind(document.as_str());
             let owner = query.fetch_optional(&mut *connection).await;
-            let owner = owner.map_err(|error| Error::invalid("graph", error.to_string()))?;
+            let owner = owner.map_err(|error| {
+                Error::storage(StorageFault::Unavailable, format!("the graph: {error}"))
+            })?;
             owner.map(OwnerDid::new).transpose()
         })
     }
