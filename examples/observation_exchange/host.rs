@@ -9,13 +9,16 @@ use std::collections::BTreeMap;
 
 use connector_store::base::ValueDigest;
 use connector_store::records::{
-    DEFAULT_MAX_DRIFT, HlcClock, RecordDecision, RecordSigner, SignedRecord,
+    DEFAULT_MAX_DRIFT, HlcClock, OBSERVATION_TYPE, RecordDecision, RecordSigner, SignedRecord,
 };
 use connector_store::{
     Digest, DocumentId, DocumentRef, Error, Hlc, ObservationRepair, OwnerDid, ReadWinner, Store,
 };
 
 use crate::Failure;
+
+/// So many decisions are read at a time.
+const PAGE: u32 = 100;
 
 /// What a document looks like; none where it does not exist.
 pub type Value = Option<String>;
@@ -228,8 +231,7 @@ impl Host {
         let owed = self.store.repairs_written_since(None, 1).await?;
         let Some(owed) = owed.first() else { return Ok(false) };
         if let Some(decision) = self.decision(&owed.document_id).await? {
-            let value = text(&decision)?;
-            let shown = Shown { value, version: decision.decision_hlc };
+            let shown = Shown { value: text(&decision)?, version: decision.decision_hlc };
             self.graph.insert(owed.document_id.clone(), shown);
         }
         // The graph first: killed in between, the repair would be made once more.
@@ -261,6 +263,22 @@ impl Host {
     /// What was decided of one document; none where nobody said anything of it.
     pub async fn decision(&self, document: &DocumentId) -> Result<Option<RecordDecision>, Failure> {
         Ok(self.store.document(document).observation_decision(&self.owner).await?)
+    }
+
+    /// All copies that stand, of all documents.
+    pub async fn copies(&self) -> Result<Vec<SignedRecord>, Failure> {
+        let mut copies = Vec::new();
+        let mut after = None;
+        loop {
+            let from = after.as_ref().map(|(owner, document)| (owner, document));
+            let page =
+                self.store.list_observation_decisions(&[OBSERVATION_TYPE], from, PAGE).await?;
+            copies.extend(page.decisions.into_iter().flat_map(|decision| decision.copies));
+            after = page.next;
+            if after.is_none() {
+                return Ok(copies);
+            }
+        }
     }
 
     /// What the graph shows of one document.

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use connector_store::records::{OBSERVATION_TYPE, RecordDecision, SignedRecord};
-use connector_store::{DocumentId, Store};
+use connector_store::DocumentId;
+use connector_store::records::SignedRecord;
 
 use crate::Failure;
 use crate::chance::Chance;
@@ -18,8 +18,6 @@ const MAX_PAUSE_MS: usize = 2_000;
 /// An exchange is given up after so many rounds. Even if nine of ten messages are lost, nearly
 /// every one has arrived by then.
 const MAX_ROUNDS: u32 = 100;
-/// So many decisions are read at a time.
-const PAGE: u32 = 100;
 
 /// The world of the play.
 #[derive(Debug)]
@@ -113,9 +111,7 @@ impl Play {
     async fn send_missing(&mut self) -> Result<bool, Failure> {
         let mut held = Vec::with_capacity(self.hosts.len());
         for host in &self.hosts {
-            let decisions = decisions(&host.store).await?;
-            let copies = decisions.into_iter().flat_map(|decision| decision.copies);
-            held.push(copies.collect::<Vec<SignedRecord>>());
+            held.push(host.copies().await?);
         }
         let known = |copies: &Vec<SignedRecord>| {
             copies.iter().map(|copy| copy.op_hash).collect::<BTreeSet<_>>()

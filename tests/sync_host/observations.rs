@@ -46,7 +46,8 @@ fn with_store<T>(world: &World, work: impl AsyncFnOnce(&Store) -> T) -> T {
 /// All decisions, by owner and document. Each copy is verified before it counts.
 fn decisions(world: &World) -> Vec<RecordDecision> {
     with_store(world, async |store| {
-        store.list_observation_decisions(&[OBSERVATION_TYPE], None, 1_000).await.unwrap()
+        let page = store.list_observation_decisions(&[OBSERVATION_TYPE], None, 1_000).await;
+        page.unwrap().decisions
     })
 }
 
