@@ -43,7 +43,7 @@ pub mod testing;
 pub use base::{
     ConnectorName, Digest, DocumentId, Error, ErrorClass, Holder, Json, ModelId, OperationId,
     OwnerDid, PartitionId, Provenance, Result, Rfc3339, Secret, SourceId, StorageFault, StreamKey,
-    StreamKind, Timestamp,
+    StreamKind, Timestamp, ValueDigest,
 };
 pub use domain::auth::PendingAuthRecord;
 pub use domain::connector::{
@@ -52,20 +52,23 @@ pub use domain::connector::{
     SyncProgress, SyncState, SyncStateInput, SyncStatus,
 };
 pub use domain::document::{
-    ArmOutcome, DeferReason, EntityTrimRecord, Operation, OperationKind, OperationPhase,
-    OperationRecord, ProjectionWatch, ReadWinner, Verification, Watch, WatchIdentity, WatchReason,
-    WatchStatus,
+    ArmOutcome, DeferReason, EntityTrimRecord, ObservationRepair, Operation, OperationKind,
+    OperationPhase, OperationRecord, ProjectionWatch, ReadWinner, Verification, Watch,
+    WatchIdentity, WatchReason, WatchStatus,
 };
 pub use domain::{FencingToken, LeaseScope};
 #[cfg(feature = "sqlite")]
 pub use journal::Synchronous;
 pub use journal::{Damage, MemoryJournal, RebuildReport, VerifyReport};
-pub use records::{Hlc, HlcClock};
+pub use records::{
+    Hlc, HlcClock, MethodRegistry, RecordDecision, RecordKey, SignedRecord, SignerPolicy,
+};
 pub use runtime::{Clock, IdSource, Jitter, telemetry};
 pub use store::{
-    BegunSweep, Claim, ClaimedOperation, CommandId, ConnectorRef, DocumentRef, DueStream, DueWork,
-    Event, EventFilter, EventStream, Evidence, FeedItem, FetchedRead, ForgettingConnection, Health,
-    Lease, OperationFilter, OperationRequest, OperationState, ProgressVersion, RetentionReport,
-    SendPermit, Session, Store, StoreBuilder, StoreStats, StuckReason, StuckWork, SyncStateEntry,
-    UnitOfWork, WatchExpectation, Work,
+    BegunSweep, Claim, ClaimedOperation, CommandId, ConnectorRef, DecisionPage, DocumentOwners,
+    DocumentRef, DueStream, DueWork, Event, EventFilter, EventStream, Evidence, FeedItem,
+    FetchedRead, ForgettingConnection, Health, Lease, OperationFilter, OperationRequest,
+    OperationState, ProgressVersion, RetentionReport, SendPermit, Session, Store, StoreBuilder,
+    StoreStats, StuckReason, StuckWork, SyncStateEntry, UnitOfWork, WatchExpectation, Work,
+    WrittenRepair,
 };

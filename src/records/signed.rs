@@ -76,6 +76,25 @@ impl Default for RecordLimits {
     }
 }
 
+impl RecordLimits {
+    /// Refuses a record that is larger.
+    ///
+    /// # Errors
+    /// [`RecordFault::TooLarge`] that names the part.
+    pub fn check(&self, record: &SignedRecord) -> Result<(), RecordFault> {
+        let payload_bytes = record.payload.as_ref().map_or(0, |payload| payload.len());
+        for (what, bytes, max_bytes) in [
+            ("token", record.op_jwt.len(), self.max_token_bytes),
+            ("payload", payload_bytes, self.max_payload_bytes),
+        ] {
+            if bytes > max_bytes {
+                return Err(RecordFault::TooLarge { what, max_bytes });
+            }
+        }
+        Ok(())
+    }
+}
+
 /// What a record says once its token is verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifiedRecord {

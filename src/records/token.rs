@@ -40,6 +40,12 @@ impl ParsedRecord {
         self.key_id.as_deref()
     }
 
+    /// What the token claims.
+    #[must_use]
+    pub const fn claims(&self) -> &VerifiedRecord {
+        &self.claims
+    }
+
     /// The key that the issuer is, for `did:key`; the keys of other methods must be resolved.
     #[must_use]
     pub const fn built_in_key(&self) -> Option<&PublicKey> {

@@ -18,6 +18,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::env::Env;
 use super::key_actor::{Birth, Hold, KeyActor, Passivate};
+use super::life::{Life, Standing};
 use super::request::Request;
 use super::telemetry;
 use crate::base::{Error, Result, StreamKey};
@@ -41,6 +42,7 @@ struct Entry<A: Aggregate> {
     id: u64,
     addr: Addr<KeyActor<A>>,
     room: Arc<Semaphore>,
+    life: Arc<Life>,
     last_used: Duration,
     stopping: bool,
     /// Ends when the actor has ended.
@@ -117,6 +119,15 @@ impl<A: Aggregate> Directory<A> {
         self.with_entry(key, |entry| entry.addr.do_send(hold))
     }
 
+    /// What is told from now on of the key stands while this holds; none on a storage where others
+    /// may take it back.
+    pub(super) fn standing(&self, key: &StreamKey) -> Result<Option<Standing>> {
+        if self.env.storage.is_shared() {
+            return Ok(None);
+        }
+        self.with_entry(key, |entry| entry.life.standing())
+    }
+
     /// Runs `use_it` on the key's live entry, which is made if there is none. The bound of the
     /// mailbox is the permit that a request holds, so the unbounded send is safe.
     fn with_entry<R>(&self, key: &StreamKey, use_it: impl FnOnce(&mut Entry<A>) -> R) -> Result<R> {
@@ -151,18 +162,21 @@ impl<A: Aggregate> Directory<A> {
     ) -> Entry<A> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (finished, has_finished) = oneshot::channel();
+        let life = Arc::new(Life::default());
         let birth = Birth {
             key: key.clone(),
             env: Arc::clone(&self.env),
             directory: Weak::clone(&self.this),
             id,
+            life: Arc::clone(&life),
             predecessor,
             finished,
         };
         let arbiter = &self.arbiters[self.slot(key) / SHARDS % self.arbiters.len()];
         let addr = KeyActor::start_in_arbiter(arbiter, move |_| KeyActor::new(birth));
         let room = Arc::new(Semaphore::new(self.env.bounds.mailbox_commands));
-        Entry { id, addr, room, last_used: now, stopping: false, finished: Some(has_finished) }
+        let finished = Some(has_finished);
+        Entry { id, addr, room, life, last_used: now, stopping: false, finished }
     }
 
     /// Too many keys are in memory: the least recently used of this shard leave.

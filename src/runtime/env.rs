@@ -7,8 +7,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::clock::{IdSource, Jitter, StoreTime};
+use super::life::Life;
 use super::limiter::Limiter;
 use super::repository::RepositoryRef;
+use super::verifier::Verifier;
 use crate::journal::Storage;
 
 /// The bounds of a store, each with its default and its unit.
@@ -58,6 +60,7 @@ pub(crate) struct Env {
     pub(crate) ids: Arc<dyn IdSource>,
     pub(crate) jitter: Arc<dyn Jitter>,
     pub(crate) bounds: Bounds,
+    pub(crate) verifier: Verifier,
     pub(super) limiter: Arc<Limiter>,
     pub(crate) counters: Arc<Counters>,
     pub(super) closing: AtomicBool,
@@ -68,7 +71,7 @@ pub(crate) struct Env {
 impl Env {
     /// The epoch of keys and signers.
     pub(super) fn records_epoch(&self) -> u64 {
-        0
+        self.verifier.epoch()
     }
 }
 
@@ -78,11 +81,17 @@ impl Env {
 pub(super) struct Activation {
     durable: AtomicI64,
     failed: AtomicBool,
+    /// The life of its actor.
+    life: Arc<Life>,
 }
 
 impl Activation {
-    pub(super) fn loaded_at(version: i64) -> Arc<Self> {
-        Arc::new(Self { durable: AtomicI64::new(version), failed: AtomicBool::new(false) })
+    pub(super) fn loaded_at(version: i64, life: &Arc<Life>) -> Arc<Self> {
+        Arc::new(Self {
+            durable: AtomicI64::new(version),
+            failed: AtomicBool::new(false),
+            life: Arc::clone(life),
+        })
     }
 
     /// The newest version that is on disk. Written by the repository before replies leave.
@@ -90,12 +99,16 @@ impl Activation {
         self.durable.load(Ordering::Acquire)
     }
 
-    pub(super) fn set_durable(&self, version: i64) {
+    pub(super) fn set_durable(&self, version: i64, retracts: bool) {
+        if retracts {
+            self.life.doubt();
+        }
         self.durable.store(version, Ordering::Release);
     }
 
     /// An append failed: nothing decided on this activation counts any more.
     pub(super) fn fail(&self) {
+        self.life.doubt();
         self.failed.store(true, Ordering::Release);
     }
 

@@ -19,7 +19,8 @@ use super::clock::within;
 use super::decided::{Held, Pending};
 use super::directory::Directory;
 use super::env::{Activation, Env};
-use super::repository::{Confirm, Ticket, Work, Write, unavailable};
+use super::life::Life;
+use super::repository::{Confirm, Reach, Ticket, Work, Write, unavailable};
 use super::request::{Intent, Request};
 use super::telemetry;
 use super::ticket::{KeyTicket, answer, answer_error, record};
@@ -50,6 +51,7 @@ pub(super) struct KeyActor<A: Aggregate> {
     directory: Weak<Directory<A>>,
     id: u64,
     held: Option<Held<A>>,
+    life: Arc<Life>,
     activation: Arc<Activation>,
     returned: Returned<A>,
     waiting: VecDeque<Waiting<A>>,
@@ -68,6 +70,7 @@ pub(super) struct Birth<A: Aggregate> {
     pub(super) env: Arc<Env>,
     pub(super) directory: Weak<Directory<A>>,
     pub(super) id: u64,
+    pub(super) life: Arc<Life>,
     pub(super) predecessor: Option<oneshot::Receiver<()>>,
     pub(super) finished: oneshot::Sender<()>,
 }
@@ -130,7 +133,8 @@ impl<A: Aggregate> KeyActor<A> {
             directory: birth.directory,
             id: birth.id,
             held: None,
-            activation: Activation::loaded_at(0),
+            activation: Activation::loaded_at(0, &birth.life),
+            life: birth.life,
             returned: Arc::default(),
             waiting: VecDeque::new(),
             sampling: false,
@@ -219,7 +223,7 @@ impl<A: Aggregate> KeyActor<A> {
             match loaded {
                 Ok((loaded, now)) => {
                     let head = loaded.expected;
-                    actor.activation = Activation::loaded_at(head.version);
+                    actor.activation = Activation::loaded_at(head.version, &actor.life);
                     actor.heads = VecDeque::from([head]);
                     actor.held = Some(Held { state: loaded.state, head, tail: loaded.tail_len });
                     // What waits came before the load began, which thus confirms its head.
@@ -245,7 +249,7 @@ impl<A: Aggregate> KeyActor<A> {
     /// The state can't be loaded: everyone who waits is told, the next message tries again.
     fn refuse_all(&mut self, error: &Error, scope: &mut ActorScope<Self>) {
         tracing::warn!(key = %self.key, %error, "a key can't be loaded");
-        self.activation = Activation::loaded_at(0);
+        self.activation = Activation::loaded_at(0, &self.life);
         for waiting in std::mem::take(&mut self.waiting) {
             match waiting {
                 Waiting::Request(request) => answer::<A>(request, Err(error.clone())),
@@ -376,6 +380,7 @@ impl<A: Aggregate> KeyActor<A> {
 
     /// Takes the key out of the directory, once.
     fn leave(&mut self, panicked: bool) {
+        self.life.end();
         if let Some(directory) = std::mem::take(&mut self.directory).upgrade() {
             directory.ended(&self.key, self.id, panicked);
         }
@@ -401,6 +406,7 @@ impl<A: Aggregate> KeyActor<A> {
         };
         let every = self.env.bounds.snapshot_every_events;
         let absent = std::mem::take(&mut pending.absent);
+        let retracts = pending.retracts;
         let part = held.part(&self.key, &self.stream, expected, pending, every);
         let version = held.head.version;
         if self.env.storage.is_shared() && version > expected.version {
@@ -414,7 +420,8 @@ impl<A: Aggregate> KeyActor<A> {
             absent,
         };
         let ticket = self.ticket(request, Ok(reply), scope);
-        let reaches = vec![(Arc::clone(&self.activation), version)];
+        let activation = Arc::clone(&self.activation);
+        let reaches = vec![Reach { activation, version, retracts }];
         self.env.repository.hand_over(Work::Write(Write { append, reaches, ticket }));
     }
 

@@ -10,6 +10,7 @@ mod directory;
 mod env;
 mod inbox;
 mod key_actor;
+mod life;
 mod limiter;
 mod repository;
 mod request;
@@ -17,14 +18,17 @@ mod system;
 pub mod telemetry;
 mod ticket;
 mod unit;
+mod verifier;
 
 pub use clock::{Clock, IdSource, Jitter};
 
 pub(crate) use call::CallOptions;
 pub(crate) use env::{Bounds, Env};
+pub(crate) use life::Standing;
 pub(crate) use request::Intent;
 pub(crate) use system::{Runtime, Sources, StorageOpener};
 pub(crate) use unit::{AnyKey, HeldKey, Unit, begin};
+pub(crate) use verifier::{RecordRules, Verified};
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -63,6 +67,11 @@ impl Directories {
     /// Keys in memory.
     pub(crate) fn active_keys(&self) -> usize {
         self.documents.active() + self.connectors.active() + self.auths.active()
+    }
+
+    /// What is told from now on of a document stands while this holds.
+    pub(crate) fn standing(&self, document: &StreamKey) -> Result<Option<Standing>> {
+        self.documents.standing(document)
     }
 
     fn sweep(&self) {

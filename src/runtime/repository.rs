@@ -21,12 +21,12 @@ use super::env::{Activation, Counters};
 use super::inbox::Inbox;
 use super::telemetry;
 use crate::base::{Error, Result, StorageFault, StreamName, Timestamp};
-use crate::domain::{Fence, Row, RowChange, RowKey, Table};
+use crate::domain::{Fence, Row, RowChange, RowKey, Table, Value};
 use crate::journal::{Append, AppendOutcome, BatchError, CommandRecord, Expected, Part, Storage};
 
 /// Most appends of one batch: bounds the time to the first answer.
 const MAX_BATCH_APPENDS: usize = 4_096;
-/// Most bytes of events of one batch: bounds the write-ahead log and the memory.
+/// Most bytes of events and rows of one batch: bounds the write-ahead log and the memory.
 const MAX_BATCH_BYTES: usize = 8 << 20;
 /// Tries of a batch that fails for a passing reason.
 const MAX_BATCH_TRIES: u32 = 10;
@@ -65,10 +65,18 @@ pub(super) trait Ticket: Send {
     fn failed(self: Box<Self>, failure: Failure);
 }
 
-/// An append with the activations it was decided on and the versions they reach.
+/// An activation that an append was decided on, and how far the append brings it.
+pub(super) struct Reach {
+    pub(super) activation: Arc<Activation>,
+    pub(super) version: i64,
+    /// It takes something back.
+    pub(super) retracts: bool,
+}
+
+/// An append with what it reaches.
 pub(super) struct Write {
     pub(super) append: Append,
-    pub(super) reaches: Vec<(Arc<Activation>, i64)>,
+    pub(super) reaches: Vec<Reach>,
     pub(super) ticket: Box<dyn Ticket>,
 }
 
@@ -135,16 +143,8 @@ pub(crate) struct Repository {
 
 /// The work of one batch, in order; the appends themselves are in the batch.
 enum Slot {
-    Write {
-        reaches: Vec<(Arc<Activation>, i64)>,
-        ticket: Box<dyn Ticket>,
-        events: u64,
-        writes: bool,
-    },
-    Barrier {
-        activation: Arc<Activation>,
-        ticket: Box<dyn Ticket>,
-    },
+    Write { reaches: Vec<Reach>, ticket: Box<dyn Ticket>, events: u64, writes: bool },
+    Barrier { activation: Arc<Activation>, ticket: Box<dyn Ticket> },
     Flush(oneshot::Sender<()>),
 }
 
@@ -288,17 +288,17 @@ impl Repository {
         while batch.len() < MAX_BATCH_APPENDS && bytes < MAX_BATCH_BYTES {
             match self.queue.pop_front() {
                 Some(Work::Write(write)) => {
-                    if write.reaches.iter().any(|(activation, _)| activation.has_failed()) {
+                    if write.reaches.iter().any(|reach| reach.activation.has_failed()) {
                         fail(&write.reaches, write.ticket, Failure::Stale);
                         continue;
                     }
                     let writes = write.append.writes();
-                    let events = write.append.parts.iter().flat_map(|part| &part.events);
-                    let count = events.clone().count() as u64;
-                    bytes += events.map(|event| event.payload.len()).sum::<usize>();
+                    let count =
+                        write.append.parts.iter().map(|part| part.events.len()).sum::<usize>();
+                    bytes += write.append.parts.iter().map(bytes_of).sum::<usize>();
                     batch.push(write.append);
                     let (reaches, ticket) = (write.reaches, write.ticket);
-                    slots.push(Slot::Write { reaches, ticket, events: count, writes });
+                    slots.push(Slot::Write { reaches, ticket, events: count as u64, writes });
                 }
                 Some(Work::Barrier { activation, ticket }) => {
                     slots.push(Slot::Barrier { activation, ticket });
@@ -325,8 +325,8 @@ impl Repository {
             match slot {
                 Slot::Write { reaches, ticket, events, writes } => match outcomes.next() {
                     Some(Ok(AppendOutcome::Committed { taken })) => {
-                        for (activation, version) in &reaches {
-                            activation.set_durable(*version);
+                        for reach in &reaches {
+                            reach.activation.set_durable(reach.version, reach.retracts);
                         }
                         self.counters.events.fetch_add(events, Relaxed);
                         self.counters.appends.fetch_add(u64::from(writes), Relaxed);
@@ -386,6 +386,21 @@ impl Repository {
     }
 }
 
+/// What a part writes, as far as its size is the caller's.
+fn bytes_of(part: &Part) -> usize {
+    let events = part.events.iter().map(|event| event.payload.len());
+    let rows = part.rows.iter().filter_map(|change| match change {
+        RowChange::Put(row) => Some(&row.values),
+        RowChange::Delete(_) | RowChange::Take(_) => None,
+    });
+    let values = rows.flatten().map(|value| match value {
+        Value::Text(text) => text.len(),
+        Value::Blob(blob) => blob.len(),
+        Value::Int(_) | Value::Null | Value::Keep | Value::Stamp => 0,
+    });
+    events.chain(values).sum()
+}
+
 /// What it removes must be in no file before long: erased or cut history, and rows with secrets.
 fn erases(part: &Part) -> bool {
     let has_secret = |change: &RowChange| match change {
@@ -412,10 +427,10 @@ fn failure(outcome: Option<Result<AppendOutcome, Failure>>) -> Failure {
 
 /// Once an append has failed, every later one of its activations is refused until their actors
 /// have reloaded. Of two failures of one activation only the first has a reason of its own.
-fn fail(reaches: &[(Arc<Activation>, i64)], ticket: Box<dyn Ticket>, failure: Failure) {
-    let behind = reaches.iter().any(|(activation, _)| activation.has_failed());
-    for (activation, _) in reaches {
-        activation.fail();
+fn fail(reaches: &[Reach], ticket: Box<dyn Ticket>, failure: Failure) {
+    let behind = reaches.iter().any(|reach| reach.activation.has_failed());
+    for reach in reaches {
+        reach.activation.fail();
     }
     let conflict = matches!(failure, Failure::Conflict);
     ticket.failed(if conflict && behind { Failure::Stale } else { failure });

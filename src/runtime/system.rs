@@ -16,6 +16,7 @@ use super::clock::{
 use super::env::{Bounds, Counters, Env};
 use super::limiter::Limiter;
 use super::repository::{Repository, Work};
+use super::verifier::{RecordRules, Verifier};
 use super::{Directories, unavailable};
 use crate::base::{Error, Result, StorageFault, Timestamp};
 use crate::journal::{BoxFuture, Storage};
@@ -35,6 +36,7 @@ pub(crate) struct Sources {
 struct Threads {
     system: System,
     keys: Vec<ArbiterHandle>,
+    verifiers: Vec<ArbiterHandle>,
     repository: ArbiterHandle,
 }
 
@@ -49,6 +51,7 @@ pub(crate) struct Runtime {
 impl Runtime {
     pub(crate) async fn start(
         bounds: Bounds,
+        rules: RecordRules,
         sources: Sources,
         open_storage: StorageOpener,
     ) -> Result<Self> {
@@ -74,6 +77,8 @@ impl Runtime {
             Arc::clone(&counters),
             bounds.command_timeout,
         );
+        let limit = bounds.command_timeout;
+        let verifier = Verifier::new(rules, time.clone(), limit, threads.verifiers);
         let env = Arc::new(Env {
             storage,
             repository,
@@ -82,6 +87,7 @@ impl Runtime {
             jitter: sources.jitter.unwrap_or_else(|| Arc::new(RandomJitter::new())),
             limiter: Limiter::new(bounds.in_flight_commands.max(1)),
             bounds,
+            verifier,
             counters,
             closing: AtomicBool::new(false),
             closed: watch::Sender::new(false),
@@ -172,6 +178,7 @@ async fn start_threads(count: usize) -> Result<(Threads, oneshot::Receiver<()>)>
             Threads {
                 system: System::current(),
                 keys: (0..count).map(|_| Arbiter::new().handle()).collect(),
+                verifiers: (0..count).map(|_| Arbiter::new().handle()).collect(),
                 repository: Arbiter::new().handle(),
             }
         });

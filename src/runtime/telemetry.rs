@@ -33,6 +33,10 @@ pub const LEASES: &str = "connector_leases_total";
 pub const DUE_CANDIDATES: &str = "connector_due_candidates";
 /// Unfinished operations by state, as the last look at the store's health found them.
 pub const UNFINISHED_OPERATIONS: &str = "connector_unfinished_operations";
+/// Signed records verified, by outcome. Those that are remembered are not among them.
+pub const VERIFICATIONS: &str = "connector_verifications_total";
+/// Puts of observation copies that were known to stand, and answered without asking their document.
+pub const STANDING_PUTS: &str = "connector_standing_puts_total";
 /// Actors that panicked, by kind.
 pub const PANICS: &str = "connector_actor_panics_total";
 /// Commands in flight.
@@ -67,6 +71,17 @@ pub(super) fn answered<T>(command: &'static str, result: &Result<T, Error>, span
     if command.ends_with("_lease") {
         counter!(LEASES, "command" => command, "outcome" => outcome).increment(1);
     }
+}
+
+pub(super) fn verified<T>(result: &Result<T, Error>, span: &tracing::Span) {
+    let outcome = outcome(result);
+    span.record("outcome", outcome);
+    counter!(VERIFICATIONS, "outcome" => outcome).increment(1);
+}
+
+/// A put was answered without asking its document.
+pub(crate) fn standing_put() {
+    counter!(STANDING_PUTS).increment(1);
 }
 
 /// Tells a span how long the decision took, and later how long the answer waited for the disk.

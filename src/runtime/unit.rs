@@ -17,7 +17,7 @@ use super::decided::Pending;
 use super::env::{Activation, Env};
 use super::key_actor::{Hold, Lent};
 use super::limiter::Permit;
-use super::repository::{Confirm, Failure, Ticket, Work, Write};
+use super::repository::{Confirm, Failure, Reach, Ticket, Work, Write};
 use super::request::Reply;
 use super::{Directories, Routed, unavailable};
 use crate::base::{Error, OwnerDid, Result, StreamKey, StreamName, Timestamp};
@@ -136,7 +136,7 @@ impl AnyKey {
         }
     }
 
-    fn part(&mut self, key: &StreamKey, every: u32) -> Option<(Part, Arc<Activation>, i64)> {
+    fn part(&mut self, key: &StreamKey, every: u32) -> Option<(Part, Reach)> {
         match self {
             Self::Document(held) => held.part(key, every),
             Self::Connector(held) => held.part(key, every),
@@ -176,11 +176,13 @@ impl<A: Aggregate> HeldKey<A> {
         Ok(reply)
     }
 
-    fn part(&mut self, key: &StreamKey, every: u32) -> Option<(Part, Arc<Activation>, i64)> {
+    fn part(&mut self, key: &StreamKey, every: u32) -> Option<(Part, Reach)> {
         let held = self.lent.held.as_mut()?;
         let pending = std::mem::take(&mut self.pending);
+        let retracts = pending.retracts;
         let part = held.part(key, &key.stream_name(), self.expected, pending, every);
-        Some((part, Arc::clone(&self.lent.activation), held.head.version))
+        let (activation, version) = (Arc::clone(&self.lent.activation), held.head.version);
+        Some((part, Reach { activation, version, retracts }))
     }
 }
 
@@ -238,11 +240,9 @@ impl Unit {
         let (mut parts, mut reaches, mut absent) = (Vec::new(), Vec::new(), Vec::new());
         for (key, any) in &mut keys {
             absent.append(any.absent());
-            if let Some((part, activation, version)) =
-                any.part(key, self.env.bounds.snapshot_every_events)
-            {
+            if let Some((part, reach)) = any.part(key, self.env.bounds.snapshot_every_events) {
                 parts.push(part);
-                reaches.push((activation, version));
+                reaches.push(reach);
             }
         }
         let fences = self.fence.iter().cloned().collect();

@@ -7,12 +7,16 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-use super::Store;
+use super::owners::OwnerRule;
+use super::{DocumentOwners, Store};
 use crate::base::{Error, Result};
 use crate::journal::{MemoryJournal, Storage};
 #[cfg(feature = "sqlite")]
 use crate::journal::{SqliteOptions, SqliteStorage, Synchronous};
-use crate::runtime::{Bounds, Clock, IdSource, Jitter, Runtime, Sources, StorageOpener};
+use crate::records::{MethodRegistry, SignerPolicy};
+use crate::runtime::{
+    Bounds, Clock, IdSource, Jitter, RecordRules, Runtime, Sources, StorageOpener,
+};
 
 /// A number of permits that can be waited for.
 const fn within_permits(commands: usize) -> usize {
@@ -39,6 +43,8 @@ enum Place {
 pub struct StoreBuilder {
     place: Option<Place>,
     bounds: Bounds,
+    rules: RecordRules,
+    owner_rule: OwnerRule,
     sources: Sources,
     retention: Option<Duration>,
     #[cfg(feature = "sqlite")]
@@ -141,6 +147,57 @@ impl StoreBuilder {
         self
     }
 
+    /// Asks these whose a document is before an observation copy of it is taken. Without them, and
+    /// without [`Self::accept_foreign_owners`], none is.
+    pub fn document_owners(mut self, owners: Arc<dyn DocumentOwners>) -> Self {
+        self.owner_rule.owners = Some(owners);
+        self
+    }
+
+    /// Takes observation copies of every owner on every document, side by side.
+    pub const fn accept_foreign_owners(mut self) -> Self {
+        self.owner_rule.accepts_foreign = true;
+        self
+    }
+
+    /// Resolves the keys of issuers of other DID methods than `key` here. Without it they have none.
+    pub fn method_registry(mut self, registry: Arc<dyn MethodRegistry>) -> Self {
+        self.rules.registry = Some(registry);
+        self
+    }
+
+    /// Who may sign observation copies for whom ([`crate::records::OwnerOnly`]).
+    pub fn signer_policy(mut self, policy: Arc<dyn SignerPolicy>) -> Self {
+        self.rules.policy = policy;
+        self
+    }
+
+    /// Largest token of an observation copy that is put, in bytes (64 KiB).
+    pub const fn max_token_bytes(mut self, bytes: usize) -> Self {
+        self.rules.limits.max_token_bytes = bytes;
+        self
+    }
+
+    /// Largest payload of an observation copy that is put, in bytes (1 MiB).
+    pub const fn max_payload_bytes(mut self, bytes: usize) -> Self {
+        self.rules.limits.max_payload_bytes = bytes;
+        self
+    }
+
+    /// How far the stamps of an observation copy that is put may be ahead of the store's time
+    /// ([`crate::records::DEFAULT_MAX_DRIFT`]).
+    pub const fn max_hlc_drift(mut self, drift: Duration) -> Self {
+        self.rules.max_drift = drift;
+        self
+    }
+
+    /// How many tokens are remembered as valid (65,536): putting or loading one of them once more
+    /// does not verify its signature again.
+    pub const fn verified_tokens(mut self, tokens: usize) -> Self {
+        self.rules.verified_tokens = tokens;
+        self
+    }
+
     /// Takes time from here: for tests.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.sources.clock = Some(clock);
@@ -186,8 +243,8 @@ impl StoreBuilder {
                 })
             }
         };
-        let runtime = Runtime::start(self.bounds, self.sources, opener).await?;
-        let store = Store { runtime: Arc::new(runtime) };
+        let runtime = Runtime::start(self.bounds, self.rules, self.sources, opener).await?;
+        let store = Store { runtime: Arc::new(runtime), owner_rule: self.owner_rule };
         store.keep_house(self.retention);
         Ok(store)
     }

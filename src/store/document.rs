@@ -20,7 +20,7 @@ const MAX_SWEEP_STARTS: u32 = 8;
 /// session's handle every method answers [`Error::LeaseLost`], too, once the lease is lost.
 #[derive(Clone)]
 pub struct DocumentRef {
-    sender: Sender,
+    pub(super) sender: Sender,
     document: DocumentId,
     key: StreamKey,
 }
@@ -41,6 +41,10 @@ impl DocumentRef {
     #[must_use]
     pub const fn id(&self) -> &DocumentId {
         &self.document
+    }
+
+    pub(super) const fn key(&self) -> &StreamKey {
+        &self.key
     }
 
     /// This handle, whose next command bears the caller's id: repeated, it gets the first answer
@@ -70,6 +74,7 @@ impl DocumentRef {
         matches!(self.sender.route, Route::Unit(_))
     }
 
+    /// What it works on.
     pub(super) const fn store(&self) -> &super::Store {
         &self.sender.store
     }

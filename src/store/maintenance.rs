@@ -152,12 +152,13 @@ impl Store {
     /// long as the store lives.
     pub(super) fn keep_house(&self, retention: Option<Duration>) {
         let runtime = std::sync::Arc::downgrade(&self.runtime);
+        let owner_rule = self.owner_rule.clone();
         let time = self.env().time.clone();
         self.runtime.spawn(async move {
             loop {
                 time.sleep(HOUSEKEEPING_PAUSE).await;
                 let Some(runtime) = runtime.upgrade() else { return };
-                let store = Self { runtime };
+                let store = Self { runtime, owner_rule: owner_rule.clone() };
                 if let Err(error) = store.clean_up(retention).await {
                     tracing::warn!(%error, "housekeeping failed");
                 }

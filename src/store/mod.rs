@@ -12,7 +12,10 @@ mod forget;
 mod health;
 mod lease;
 mod maintenance;
+mod observation;
 mod operation;
+mod owners;
+mod repair;
 mod rows;
 mod sweep;
 mod unit;
@@ -27,10 +30,13 @@ pub use forget::ForgettingConnection;
 pub use health::{Evidence, Health, StuckReason, StuckWork};
 pub use lease::{Lease, Session};
 pub use maintenance::{RetentionReport, StoreStats};
+pub use observation::DecisionPage;
 pub use operation::{
     Claim, ClaimedOperation, OperationFilter, OperationRequest, OperationState, SendPermit,
     WatchExpectation,
 };
+pub use owners::DocumentOwners;
+pub use repair::WrittenRepair;
 pub use rows::{BegunSweep, SyncStateEntry};
 pub use unit::UnitOfWork;
 pub use watch::FetchedRead;
@@ -38,6 +44,8 @@ pub use watch::FetchedRead;
 use std::sync::Arc;
 
 use uuid::Uuid;
+
+use owners::OwnerRule;
 
 use crate::base::limits::MAX_PAGE_ROWS;
 use crate::base::{ConnectorName, DocumentId, Error, Json, OwnerDid, Result, StreamKey, Timestamp};
@@ -57,6 +65,7 @@ pub type CommandId = Uuid;
 #[derive(Clone)]
 pub struct Store {
     runtime: Arc<Runtime>,
+    owner_rule: OwnerRule,
 }
 
 impl std::fmt::Debug for Store {

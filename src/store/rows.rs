@@ -1,14 +1,14 @@
 //! What list calls read from the read tables.
 
-use super::ForgettingConnection;
+use super::{ForgettingConnection, WrittenRepair};
 use crate::base::{
     ConnectorName, Digest, DocumentId, Error, Holder, Json, ModelId, OperationId, OwnerDid,
-    PartitionId, Provenance, Result, Rfc3339, SourceId, StreamKey, Timestamp,
+    PartitionId, Provenance, Result, Rfc3339, SourceId, StreamKey, Timestamp, ValueDigest,
 };
 use crate::domain::connector::{CandidateState, SweepCandidate, SyncState, SyncStatus};
 use crate::domain::document::{
-    DeferReason, DeferredUntil, Operation, OperationKind, OperationPhase, OperationRecord,
-    ProjectionWatch, SendMark, Watch, WatchIdentity, WatchReason, WatchStatus,
+    DeferReason, DeferredUntil, ObservationRepair, Operation, OperationKind, OperationPhase,
+    OperationRecord, ProjectionWatch, SendMark, Watch, WatchIdentity, WatchReason, WatchStatus,
 };
 use crate::domain::{FencingToken, Lease, Row, Value};
 use crate::records::Hlc;
@@ -185,6 +185,17 @@ fn phase(row: &Row) -> Result<OperationPhase> {
         "dead" => Ok(OperationPhase::Dead { error: text(row, 20)?.to_owned() }),
         _ => Err(damaged(row, 7)),
     }
+}
+
+pub(super) fn written_repair(row: &Row) -> Result<WrittenRepair> {
+    let repair = ObservationRepair {
+        owner: OwnerDid::new(text(row, 1)?)?,
+        fetch_hlc: hlc(row, 2)?,
+        decision_hlc: hlc(row, 3)?,
+        present: int(row, 4)? != 0,
+        value_digest: optional_text(row, 5).map(ValueDigest::new).transpose()?,
+    };
+    Ok(WrittenRepair { document_id: document(row)?, repair, written_at: time(row, 6)? })
 }
 
 pub(super) fn projection_watch(row: &Row) -> Result<ProjectionWatch> {

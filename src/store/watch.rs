@@ -1,4 +1,4 @@
-//! Projection watches, and who wins a read: the fetched value or a local write.
+//! Projection watches, and who wins a read: the fetched value, a local write, or a decision.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -91,13 +91,15 @@ impl DocumentRef {
     }
 
     /// Whether a value that was fetched at `fetch_hlc` may be applied: a local write that is
-    /// unfinished, or newer than the fetch, comes first.
+    /// unfinished, or newer than the fetch, comes first, then a newer decision of the owner's
+    /// observation record.
     ///
     /// # Errors
-    /// Retryable errors.
+    /// [`crate::Error::KeyUnavailable`] while the key of an issuer of a newer decision can't be
+    /// resolved; retryable errors.
     pub async fn read_winner(&self, owner: &OwnerDid, fetch_hlc: &Hlc) -> Result<ReadWinner> {
         let (owner, fetch_hlc) = (owner.clone(), fetch_hlc.clone());
-        match self.send(DocumentCommand::ReadWinner { owner, fetch_hlc }).await? {
+        match self.send_verified(DocumentCommand::ReadWinner { owner, fetch_hlc }).await? {
             DocumentReply::ReadWinner(winner) => Ok(winner),
             _ => Err(unexpected()),
         }
@@ -178,7 +180,7 @@ impl Store {
 type Running<F> = (Pin<Box<F>>, Option<<F as Future>::Output>);
 
 /// Awaits a few futures at once, on whatever executor the caller has.
-async fn all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+pub(super) async fn all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
     let mut running: Vec<Running<F>> = futures.map(|future| (Box::pin(future), None)).collect();
     poll_fn(|context| {
         let mut pending = false;
