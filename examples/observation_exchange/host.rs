@@ -12,7 +12,7 @@ use connector_store::records::{
     DEFAULT_MAX_DRIFT, HlcClock, OBSERVATION_TYPE, RecordDecision, RecordSigner, SignedRecord,
 };
 use connector_store::{
-    Digest, DocumentId, DocumentRef, Error, Hlc, ObservationRepair, OwnerDid, ReadWinner, Store,
+    Digest, DocumentId, Error, Hlc, ObservationRepair, OwnerDid, ReadWinner, Store,
 };
 
 use crate::Failure;
@@ -129,9 +129,9 @@ impl Host {
         let fetch = self.fetches.remove(0);
         match self.store.document(&fetch.document).read_winner(&self.owner, &fetch.stamp).await? {
             ReadWinner::Source => self.observe(fetch).await,
-            // No operation of this host writes to the account, but a host that has some must not
-            // apply the value either.
-            ReadWinner::Decision { .. } | ReadWinner::LocalWrite { .. } => {
+            // Something newer was decided. Whatever else comes before the source, the value must not
+            // be applied either.
+            _ => {
                 self.counts.outdated += 1;
                 self.owe(&fetch.document).await
             }

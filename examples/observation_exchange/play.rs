@@ -42,23 +42,26 @@ impl Play {
         let wall_ms = self.wall_ms;
         let host = &mut self.hosts[at];
         match self.chance.below(100) {
-            0..15 => host.begin_fetch(&document, &self.account, wall_ms),
-            15..30 => host.end_fetch().await,
-            30..40 => {
+            0..20 => host.begin_fetch(&document, &self.account, wall_ms),
+            20..40 => host.end_fetch().await,
+            40..46 => {
                 let value = format!("{} {number}", host.name);
                 self.account.insert(document.clone(), value.clone());
                 host.edit(&document, Some(value), wall_ms).await
             }
-            40..44 => {
+            46..48 => {
                 self.account.remove(&document);
                 host.edit(&document, None, wall_ms).await
             }
-            44..50 => {
+            48..54 => {
                 let issuer = &self.devices[self.chance.below(self.devices.len())];
-                host.prune(&document, issuer).await
+                for document in &self.documents {
+                    host.prune(document, issuer).await?;
+                }
+                Ok(())
             }
-            50..65 => self.send(at, &document).await,
-            65..90 => match self.network.deliver(&mut self.chance) {
+            54..70 => self.send(at, &document).await,
+            70..93 => match self.network.deliver(&mut self.chance) {
                 Some(message) => self.hosts[message.to].take(&message.record, wall_ms).await,
                 None => Ok(()),
             },
@@ -77,11 +80,15 @@ impl Play {
         Ok(())
     }
 
-    /// Somebody sends these records to every host.
+    /// Somebody sends these records to every host, none of which may take one.
     pub async fn intrude(&mut self, records: &[SignedRecord]) -> Result<(), Failure> {
         for host in &mut self.hosts {
             for record in records {
+                let refused = host.counts.refused;
                 host.take(record, self.wall_ms).await?;
+                if host.counts.refused == refused {
+                    return Err(format!("{} has taken an intruder's record", host.name).into());
+                }
             }
         }
         Ok(())
