@@ -225,3 +225,18 @@ fn a_fetch_that_is_newer_than_a_decision_from_elsewhere_pays_the_repair() {
     assert_mirrored(&world);
     assert_eq!(world.run(&[]).summary()["signed"], 0);
 }
+
+#[test]
+fn what_was_decided_after_a_fetch_is_not_overwritten_by_it_and_owes_a_repair() {
+    let world = mirrored_world();
+    // The device has decided ahead of its own stamp, so the host's clock knows nothing of it.
+    let (now, ahead) = (stamp(0), stamp(AHEAD_MS));
+    say_elsewhere(&world, "a/1.txt", &now, &ahead, false);
+    world.write("a/1.txt", "changed");
+    let run = world.run(&[]);
+    run.expect(0, &[("unchanged", 3)]);
+    assert_eq!((&run.summary()["signed"], &run.summary()["decided"]), (&0.into(), &1.into()));
+    let body = graph(&world.host(), "SELECT body FROM document WHERE source_id = 'a/1.txt'");
+    assert_eq!(body, ["a/1.txt"]);
+    assert_eq!(store(&world.host(), REPAIRS), [ahead.as_str()]);
+}
