@@ -68,7 +68,7 @@ pub use store::{
     BegunSweep, Claim, ClaimedOperation, CommandId, ConnectorRef, DecisionPage, DocumentOwners,
     DocumentRef, DueStream, DueWork, Event, EventFilter, EventStream, Evidence, FeedItem,
     FetchedRead, ForgettingConnection, Health, Lease, OperationFilter, OperationRequest,
-    OperationState, ProgressVersion, RetentionReport, SendPermit, Session, Store, StoreBuilder,
-    StoreStats, StuckReason, StuckWork, SyncStateEntry, UnitOfWork, WatchExpectation, Work,
-    WrittenRepair,
+    OperationState, ProgressVersion, RecordAdapter, RetentionReport, SendPermit, Session, Store,
+    StoreBuilder, StoreStats, StuckReason, StuckWork, SyncStateEntry, UnitOfWork, WatchExpectation,
+    Work, WrittenRepair,
 };

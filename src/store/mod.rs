@@ -15,8 +15,10 @@ mod maintenance;
 mod observation;
 mod operation;
 mod owners;
+mod record_adapter;
 mod repair;
 mod rows;
+mod stamps;
 mod sweep;
 mod unit;
 mod watch;
@@ -36,6 +38,7 @@ pub use operation::{
     WatchExpectation,
 };
 pub use owners::DocumentOwners;
+pub use record_adapter::RecordAdapter;
 pub use repair::WrittenRepair;
 pub use rows::{BegunSweep, SyncStateEntry};
 pub use unit::UnitOfWork;

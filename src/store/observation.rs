@@ -80,21 +80,28 @@ impl DocumentRef {
         let store = self.store();
         store.env().check_open()?;
         store.check_document_owner(&record.key.owner, self.id()).await?;
-        let verified = store.env().verifier.admit(record, store.now().await?).await?;
-        if !self.is_plain() {
-            return self.put_verified(record, &verified).await;
+        let (verifier, is_plain) = (&store.env().verifier, self.is_plain());
+        for _ in 0..MAX_VERIFICATIONS {
+            let verified = verifier.admit(record, store.now().await?).await?;
+            if is_plain && verified.still_stands() {
+                telemetry::standing_put();
+                return Ok(());
+            }
+            // Before the put is sent: what is taken back from now on may be this copy.
+            let standing = if is_plain { store.directories().standing(self.key())? } else { None };
+            let command = put_command(record, &verified);
+            match self.send(command).await? {
+                DocumentReply::Done => {
+                    if let Some(standing) = standing {
+                        verifier.stands(verified, standing);
+                    }
+                    return Ok(());
+                }
+                DocumentReply::Unverified(copies) => self.judge(&copies).await?,
+                _ => return Err(unexpected()),
+            }
         }
-        if verified.still_stands() {
-            telemetry::standing_put();
-            return Ok(());
-        }
-        // Before the put is sent: what is taken back from now on may be this copy.
-        let standing = store.directories().standing(self.key())?;
-        self.put_verified(record, &verified).await?;
-        if let Some(standing) = standing {
-            store.env().verifier.stands(verified, standing);
-        }
-        Ok(())
+        Err(Error::Contention)
     }
 
     /// Nothing has to be judged or recorded besides the copy.
@@ -102,27 +109,6 @@ impl DocumentRef {
         match &self.sender.route {
             Route::Store(options) => options.fence.is_none() && options.command_id.is_none(),
             Route::Unit(_) => false,
-        }
-    }
-
-    async fn put_verified(&self, record: &SignedRecord, verified: &Verified) -> Result<()> {
-        let token = Token::new(Arc::clone(&record.op_jwt));
-        token.note(verified.epoch, true);
-        let said = &verified.record;
-        let copy = RecordCopy {
-            hlc: said.hlc.clone(),
-            version: said.version.clone(),
-            claim_digest: said.claim_digest,
-            issuer: Arc::clone(&said.issuer),
-            signer_key: Arc::clone(&said.signer_key),
-            op_hash: said.op_hash,
-            token_bytes: record.op_jwt.len() as u64,
-        };
-        let (owner, payload) = (said.key.owner.clone(), record.payload.clone());
-        let put = PutObservationCopy::new(owner, copy, Arc::new(token), payload);
-        match self.send_verified(DocumentCommand::PutObservationCopy(Box::new(put))).await? {
-            DocumentReply::Done => Ok(()),
-            _ => Err(unexpected()),
         }
     }
 
@@ -162,12 +148,7 @@ impl Store {
     /// As [`DocumentRef::observation_decision`]; [`Error::UnsupportedRecordType`] for a key of
     /// another type.
     pub async fn observation_decisions(&self, keys: &[RecordKey]) -> Result<Vec<RecordDecision>> {
-        keys.iter().try_for_each(|key| check_type(&key.record_type))?;
-        let mut decisions = Vec::new();
-        for keys in keys.chunks(DOCUMENTS_AT_ONCE) {
-            decisions.append(&mut decided(keys, |id| self.document(id)).await?);
-        }
-        Ok(decisions)
+        decided_in_chunks(keys, |id| self.document(id)).await
     }
 
     /// A page of the decisions of all owners' records of these types, by owner, then document, behind
@@ -219,6 +200,37 @@ impl Store {
         page.next = pairs.into_iter().take(looked_at).next_back().filter(|_| !is_last);
         Ok(page)
     }
+}
+
+fn put_command(record: &SignedRecord, verified: &Verified) -> DocumentCommand {
+    let token = Token::new(Arc::clone(&record.op_jwt));
+    token.note(verified.epoch, true);
+    let said = &verified.record;
+    let copy = RecordCopy {
+        hlc: said.hlc.clone(),
+        version: said.version.clone(),
+        claim_digest: said.claim_digest,
+        issuer: Arc::clone(&said.issuer),
+        signer_key: Arc::clone(&said.signer_key),
+        op_hash: said.op_hash,
+        token_bytes: record.op_jwt.len() as u64,
+    };
+    let (owner, payload) = (said.key.owner.clone(), record.payload.clone());
+    let put = PutObservationCopy::new(owner, copy, Arc::new(token), payload);
+    DocumentCommand::PutObservationCopy(Box::new(put))
+}
+
+/// The decisions of records, a few asked for at once.
+pub(super) async fn decided_in_chunks(
+    keys: &[RecordKey],
+    handle: impl Fn(&DocumentId) -> DocumentRef,
+) -> Result<Vec<RecordDecision>> {
+    keys.iter().try_for_each(|key| check_type(&key.record_type))?;
+    let mut decisions = Vec::new();
+    for keys in keys.chunks(DOCUMENTS_AT_ONCE) {
+        decisions.extend(decided(keys, &handle).await?);
+    }
+    Ok(decisions)
 }
 
 /// The decisions of a few records, asked for at once.

@@ -121,7 +121,7 @@ fn optional_time(row: &Row, column: usize) -> Option<Timestamp> {
     time(row, column).ok()
 }
 
-fn hlc(row: &Row, column: usize) -> Result<Hlc> {
+pub(super) fn hlc(row: &Row, column: usize) -> Result<Hlc> {
     Hlc::parse(text(row, column)?).ok_or_else(|| damaged(row, column))
 }
 

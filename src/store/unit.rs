@@ -56,7 +56,7 @@ impl UnitOfWork {
         Ok(Self { store: store.clone(), unit: Arc::new(unit) })
     }
 
-    fn sender(&self) -> Sender {
+    pub(super) fn sender(&self) -> Sender {
         Sender { store: self.store.clone(), route: Route::Unit(Arc::clone(&self.unit)) }
     }
 
