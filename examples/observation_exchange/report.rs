@@ -8,8 +8,10 @@ use crate::Failure;
 use crate::host::{Counts, Host, Value, text};
 use crate::play::Play;
 
+type Counter = fn(&Counts) -> u64;
+
 /// The counters and what they are called.
-const COUNTERS: [(&str, fn(&Counts) -> u64); 8] = [
+const COUNTERS: [(&str, Counter); 8] = [
     ("signed here", |counts| counts.signed),
     ("fetches that were outdated", |counts| counts.outdated),
     ("puts of others", |counts| counts.puts),
@@ -55,11 +57,12 @@ pub async fn print(play: &Play, rounds: u32) -> Result<usize, Failure> {
     println!("{counters}\n");
 
     let network = &play.network;
-    println!("{} messages sent, {} lost, {} doubled", network.sent, network.lost, network.doubled);
+    println!("messages: {} sent, {} lost, {} doubled", network.sent, network.lost, network.doubled);
+    println!("full exchanges: {rounds}");
     if different == 0 {
-        println!("all hosts hold the same after {rounds} exchanges");
+        println!("all hosts hold the same");
     } else {
-        println!("{different} documents are DIFFERENT after {rounds} exchanges");
+        println!("documents that are DIFFERENT: {different}");
     }
     Ok(different)
 }

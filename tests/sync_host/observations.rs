@@ -165,6 +165,17 @@ fn an_edit_is_signed_with_its_own_version_while_it_is_in_conflict_too() {
 }
 
 #[test]
+fn an_edit_is_signed_where_nothing_is_left_to_mirror() {
+    let world = World::with(&["a/1.txt"]);
+    world.run(&[]).expect(0, &[("created", 1)]);
+    world.remove("a/1.txt");
+    let run = world.run(&EDIT);
+    run.expect(0, &[("deferred", 1), ("conflicts", 1)]);
+    assert_eq!(run.summary()["signed"], 1, "{run:?}");
+    assert_mirrored(&world);
+}
+
+#[test]
 fn an_edit_whose_run_was_killed_before_it_was_signed_is_signed_by_the_next() {
     let world = mirrored_world();
     let before = decisions(&world);
