@@ -55,7 +55,7 @@ pub(crate) fn given<A: Aggregate>(key: StreamKey, events: &[A::Event]) -> Given<
     given
 }
 
-impl<A: Aggregate + Debug> Given<A>
+impl<A: Aggregate + Debug + PartialEq> Given<A>
 where
     A::Event: PartialEq,
     A::Reply: PartialEq + Debug,
@@ -104,10 +104,11 @@ where
         }
         touched.sort();
         touched.dedup();
+        let mut stamped = Vec::new();
         for key in touched {
             match self.state.row(&self.key, &key) {
                 None => drop(self.rows.remove(&key)),
-                Some(row) => self.put(key, row, &decision.content),
+                Some(row) => stamped.extend(self.put(key, row, &decision.content)),
             }
         }
         for change in decision.rows {
@@ -116,10 +117,16 @@ where
                 RowChange::Delete(key) | RowChange::Take(key) => drop(self.rows.remove(&key)),
             }
         }
-        decision.reply
+        A::with_taken(decision.reply, stamped)
     }
 
-    fn put(&mut self, key: RowKey, mut row: Row, content: &[(RowKey, usize, Value)]) {
+    /// Writes a row; gives it if it was stamped. The stream's version is time enough: it grows.
+    fn put(
+        &mut self,
+        key: RowKey,
+        mut row: Row,
+        content: &[(RowKey, usize, Value)],
+    ) -> Option<Row> {
         assert_eq!(row.key(), key);
         for (column, value) in row.values.iter_mut().enumerate() {
             let given = content.iter().find(|(of, at, _)| *of == key && *at == column);
@@ -130,7 +137,34 @@ where
                 };
             }
         }
-        self.rows.insert(key, row);
+        let stamped = row.stamped(Timestamp::from_millis(self.version));
+        let is_stamped = stamped != row;
+        self.rows.insert(key, stamped.clone());
+        is_stamped.then_some(stamped)
+    }
+
+    /// The content of a written row's column is lost.
+    pub(crate) fn damage(&mut self, row: &RowKey, column: usize) {
+        self.rows.get_mut(row).expect("a row to damage").values[column] = Value::text("damaged");
+    }
+
+    /// The stream is loaded anew, from a snapshot and the rows: content that is damaged stays away.
+    pub(crate) fn reload(&mut self) {
+        self.state = self.loaded();
+    }
+
+    fn loaded(&self) -> A {
+        let snapshot = serde_json::to_vec(&self.state).unwrap();
+        let mut read: A = serde_json::from_slice(&snapshot).unwrap();
+        for key in self.state.resident(&self.key) {
+            for (column, reference) in self.state.content(&self.key, &key) {
+                let value = &self.rows[&key].values[column];
+                if reference_of(value) == Some(reference) {
+                    read.attach(&key, column, value);
+                }
+            }
+        }
+        read
     }
 
     /// The rows that were written are those of the state, and hold the content that it names; and
@@ -146,22 +180,18 @@ where
             for (column, value) in row.values.iter().enumerate() {
                 let reference = content.iter().find(|(at, _)| *at == column).map(|(_, of)| *of);
                 let held = &written.values[column];
-                if *value == Value::Keep {
-                    let text = held.as_text().expect("content is text");
-                    assert_eq!(Some(ContentRef::of(text)), reference, "{key:?} {column}");
-                } else {
+                if *value != Value::Keep {
                     assert_eq!((value, None), (held, reference), "{key:?} {column}");
+                } else if row.table.spec().columns[column].stamped {
+                    assert!(held.as_int().is_some() && reference.is_none(), "{key:?} {column}");
+                } else {
+                    let (held, named) = (reference_of(held), reference);
+                    assert!(held.is_some() && held == named, "{key:?} {column}");
                 }
             }
         }
-        let snapshot = serde_json::to_vec(&self.state).unwrap();
-        let mut read: A = serde_json::from_slice(&snapshot).unwrap();
-        for key in self.state.resident(&self.key) {
-            for (column, _) in self.state.content(&self.key, &key) {
-                read.attach(&key, column, &self.rows[&key].values[column]);
-            }
-        }
-        assert_eq!(format!("{read:?}"), format!("{:?}", self.state));
+        let read = self.loaded();
+        assert!(read == self.state, "{read:?} {:?}", self.state);
     }
 
     /// The written row of a key.
@@ -227,6 +257,15 @@ where
     #[track_caller]
     pub(crate) fn events(self) -> Vec<A::Event> {
         self.0.expect("no refusal").events
+    }
+}
+
+/// The reference of a column's content.
+fn reference_of(value: &Value) -> Option<ContentRef> {
+    match value {
+        Value::Text(text) => Some(ContentRef::of(text)),
+        Value::Blob(bytes) => Some(ContentRef::of_bytes(bytes)),
+        _ => None,
     }
 }
 

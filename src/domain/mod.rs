@@ -23,6 +23,8 @@ pub use tables::{
     exists_refusal, forgetting_key,
 };
 
+use std::fmt;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
@@ -49,7 +51,6 @@ pub struct Context {
 }
 
 /// What a command comes to: the events, the answer, and the content that no event may hold.
-#[derive(Debug)]
 pub struct Decision<A: Aggregate> {
     /// What happened, in order; none for a read or a command that changes nothing.
     pub events: Vec<A::Event>,
@@ -68,6 +69,20 @@ pub struct Decision<A: Aggregate> {
     /// Rows that must not be there when the events are written; else the command is refused with
     /// [`exists_refusal`].
     pub absent: Vec<RowKey>,
+}
+
+/// The content is not shown.
+impl<A: Aggregate> fmt::Debug for Decision<A>
+where
+    A::Reply: fmt::Debug,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Decision")
+            .field("events", &self.events)
+            .field("reply", &self.reply)
+            .field("rows", &self.rows)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<A: Aggregate> Decision<A> {
@@ -167,7 +182,7 @@ pub trait Aggregate:
 }
 
 /// An event as the journal stores it.
-pub trait StoredEvent: Clone + std::fmt::Debug + Send + Sync + 'static {
+pub trait StoredEvent: Clone + fmt::Debug + Send + Sync + 'static {
     /// The stable number of the variant.
     fn event_type(&self) -> u16;
     /// The schema number in which the variant is written.

@@ -1,11 +1,23 @@
 //! The copies of one record: which of them stand, what a put and a prune do to them, and the
 //! decision they come to.
 //!
-//! All standing copies are of one claim, the greatest that was put. The set does not depend on the
-//! order of puts, nor on repeats. It knows no token and no signature: whether a copy is valid is
-//! an argument.
+//! It knows no token and no signature: whether a copy is valid is an argument. All standing copies
+//! are of one claim, the greatest that was put.
+//!
+//! While what is valid stays so, the set after some puts depends neither on their order nor on
+//! repeats, stores that put each other's copies come to equal sets, and no put takes the decision
+//! back. A copy that is no longer valid, because its key was revoked or its content is damaged,
+//! counts for nothing: if no valid one is left, a lower copy may decide, until a higher one is put
+//! again.
+//!
+//! A prune never changes the decision, but it does not commute with puts: a pruned copy that is put
+//! again stands again. Each store prunes by the copies that it has itself, so where two of them prune
+//! different issuers at once, a valid copy is left in both, and once they put each other's copies
+//! they are equal again, with what both had left.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -17,7 +29,7 @@ use crate::base::limits::MAX_RECORD_COPIES;
 
 /// What the valid copies of a record come to: the greatest (version, then claim digest in text
 /// order).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct RecordDecision {
     /// The record.
     pub key: RecordKey,
@@ -31,7 +43,19 @@ pub struct RecordDecision {
     pub copies: Vec<SignedRecord>,
 }
 
-/// A verified copy, as the set knows it.
+/// The payload is content: it is not shown.
+impl fmt::Debug for RecordDecision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecordDecision")
+            .field("key", &self.key)
+            .field("decision_hlc", &self.decision_hlc)
+            .field("content_digest", &self.content_digest)
+            .field("copies", &self.copies)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A verified copy, as the set knows it. It is part of an event's format.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordCopy {
     /// The record's stamp.
@@ -93,32 +117,10 @@ impl CopyChange {
 }
 
 impl CopySet {
-    /// The set of one copy.
-    #[must_use]
-    pub fn of(copy: &RecordCopy) -> Self {
-        let mut set = Self {
-            hlc: copy.hlc.clone(),
-            version: copy.version.clone(),
-            claim_digest: copy.claim_digest,
-            copies: BTreeMap::new(),
-        };
-        set.insert(copy);
-        set
-    }
-
-    fn insert(&mut self, copy: &RecordCopy) {
-        let standing = StandingCopy {
-            issuer: Arc::clone(&copy.issuer),
-            op_hash: copy.op_hash,
-            token_bytes: copy.token_bytes,
-        };
-        self.copies.insert(Arc::clone(&copy.signer_key), standing);
-    }
-
-    /// What putting `copy` does to `standing`. A lower copy does nothing, a higher one takes the
-    /// place of all, an equal one stands beside those of other signers: of one signer's copies the
-    /// one with the smallest `op_hash`, of all the 64 smallest signer keys. Copies that are not
-    /// valid count for nothing, and go where the put is not of a lower copy.
+    /// What putting `copy`, which is valid, does to `standing`. A lower copy does nothing, a higher
+    /// one takes the place of all, an equal one stands beside those of other signers: of one signer's
+    /// copies the one with the smallest `op_hash`, of all the 64 smallest signer keys. Copies that
+    /// are not valid count for nothing, and go where the put is not of a lower copy.
     pub fn put(
         standing: Option<&Self>,
         copy: &RecordCopy,
@@ -127,71 +129,68 @@ impl CopySet {
         let Some(set) = standing else {
             return CopyChange { stands: true, dropped: Vec::new() };
         };
-        let rank = |version: &Hlc, digest: Digest| (version.clone(), digest);
-        let new = rank(&copy.version, copy.claim_digest);
-        let old = rank(&set.version, set.claim_digest);
-        if new != old {
-            if new < old && set.copies.values().any(&is_valid) {
-                return CopyChange { stands: false, dropped: Vec::new() };
+        match (&copy.version, copy.claim_digest).cmp(&(&set.version, set.claim_digest)) {
+            Ordering::Less if set.copies.values().any(&is_valid) => {
+                CopyChange { stands: false, dropped: Vec::new() }
             }
-            let dropped = set.copies.values().map(|copy| copy.op_hash).collect();
-            return CopyChange { stands: true, dropped };
-        }
-        let mut kept: BTreeMap<&Arc<str>, Digest> = BTreeMap::new();
-        for (signer, standing) in &set.copies {
-            if is_valid(standing) || standing.op_hash == copy.op_hash {
-                kept.insert(signer, standing.op_hash);
+            Ordering::Equal => set.put_equal(copy, is_valid),
+            Ordering::Less | Ordering::Greater => {
+                let dropped = set.copies.values().map(|copy| copy.op_hash).collect();
+                CopyChange { stands: true, dropped }
             }
         }
-        let place = kept.entry(&copy.signer_key).or_insert(copy.op_hash);
+    }
+
+    fn put_equal(&self, copy: &RecordCopy, is_valid: impl Fn(&StandingCopy) -> bool) -> CopyChange {
+        let valid = self.copies.iter().filter(|(_, standing)| is_valid(standing));
+        let mut kept: BTreeMap<&str, Digest> =
+            valid.map(|(signer, standing)| (&**signer, standing.op_hash)).collect();
+        let signer = &*copy.signer_key;
+        // One that stands without being valid is written again.
+        let stood = kept.get(signer) == Some(&copy.op_hash);
+        let place = kept.entry(signer).or_insert(copy.op_hash);
         *place = copy.op_hash.min(*place);
         while kept.len() > MAX_RECORD_COPIES {
             kept.pop_last();
         }
-        let stands_after = |digest: Digest| kept.values().any(|kept| *kept == digest);
-        // One that stands without being readable is written again.
-        let is_it = |standing: &StandingCopy| standing.op_hash == copy.op_hash;
-        let stood = set.copies.values().any(|standing| is_it(standing) && is_valid(standing));
-        let before = set.copies.values().map(|standing| standing.op_hash);
-        CopyChange {
-            stands: stands_after(copy.op_hash) && !stood,
-            dropped: before.filter(|digest| !stands_after(*digest)).collect(),
-        }
+        let goes = |(signer, standing): &(&Arc<str>, &StandingCopy)| {
+            kept.get(&***signer) != Some(&standing.op_hash)
+        };
+        let dropped = self.copies.iter().filter(goes).map(|(_, standing)| standing.op_hash);
+        let stands = kept.get(signer) == Some(&copy.op_hash) && !stood;
+        CopyChange { stands, dropped: dropped.collect() }
     }
 
-    /// The copies that go when those of `issuer` are pruned, with those that are not valid: none
-    /// unless a valid copy of another issuer stays.
+    /// The copies that go when those of `issuer`, made with whichever of its keys, are pruned, and
+    /// with them those that are not valid: none unless a valid copy of another issuer stays.
     pub fn prune(&self, issuer: &str, is_valid: impl Fn(&StandingCopy) -> bool) -> Vec<Digest> {
-        let is_pruned = |copy: &StandingCopy| &*copy.issuer == issuer && is_valid(copy);
-        let stays = |copy: &StandingCopy| &*copy.issuer != issuer && is_valid(copy);
-        if !self.copies.values().any(stays) || !self.copies.values().any(is_pruned) {
-            return Vec::new();
-        }
-        self.copies.values().filter(|copy| !stays(copy)).map(|copy| copy.op_hash).collect()
+        let (stay, go): (Vec<_>, Vec<_>) =
+            self.copies.values().partition(|copy| &*copy.issuer != issuer && is_valid(copy));
+        if stay.is_empty() { Vec::new() } else { go.iter().map(|copy| copy.op_hash).collect() }
     }
 
-    /// The set after a put that made `change`; none before the first copy, or when none is left.
+    /// The set once a copy stands in it; none is the set before the first one.
     #[must_use]
-    pub fn after_put(
-        set: Option<Self>,
-        copy: Option<&RecordCopy>,
-        dropped: &[Digest],
-    ) -> Option<Self> {
-        let set = set.and_then(|set| set.without(dropped));
-        match (set, copy) {
-            (set, None) => set,
-            (None, Some(copy)) => Some(Self::of(copy)),
-            (Some(mut set), Some(copy)) => {
-                set.insert(copy);
-                Some(set)
-            }
-        }
+    pub fn with(before: Option<Self>, copy: &RecordCopy) -> Self {
+        let mut copies = before.map_or_else(BTreeMap::new, |set| set.copies);
+        let standing = StandingCopy {
+            issuer: Arc::clone(&copy.issuer),
+            op_hash: copy.op_hash,
+            token_bytes: copy.token_bytes,
+        };
+        copies.insert(Arc::clone(&copy.signer_key), standing);
+        let (hlc, version) = (copy.hlc.clone(), copy.version.clone());
+        Self { hlc, version, claim_digest: copy.claim_digest, copies }
     }
 
     /// The set without these copies; none when no copy is left.
     #[must_use]
-    fn without(mut self, dropped: &[Digest]) -> Option<Self> {
+    pub fn without(mut self, dropped: &[Digest]) -> Option<Self> {
         self.copies.retain(|_, copy| !dropped.contains(&copy.op_hash));
         (!self.copies.is_empty()).then_some(self)
     }
 }
+
+#[cfg(test)]
+#[path = "copies_tests.rs"]
+mod tests;

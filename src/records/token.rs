@@ -71,10 +71,7 @@ impl fmt::Debug for ParsedRecord {
 /// # Errors
 /// What is wrong with it.
 pub fn parse(record: &SignedRecord, limits: &RecordLimits) -> Result<ParsedRecord, RecordFault> {
-    check_size("token", record.op_jwt.len(), limits.max_token_bytes)?;
-    let payload_bytes = record.payload.as_ref().map_or(0, |payload| payload.len());
-    check_size("payload", payload_bytes, limits.max_payload_bytes)?;
-
+    limits.check(record)?;
     let jws = Jws::parse(&record.op_jwt)?;
     let Claims { issuer, not_before_ms, claim, claim_digest } = Claims::parse(jws.payload)?;
     let key_id = match jws.kid.as_deref() {
@@ -111,10 +108,6 @@ pub fn parse(record: &SignedRecord, limits: &RecordLimits) -> Result<ParsedRecor
         signed_bytes: jws.signed.len(),
         signature: jws.signature,
     })
-}
-
-fn check_size(what: &'static str, bytes: usize, max_bytes: usize) -> Result<(), RecordFault> {
-    if bytes > max_bytes { Err(RecordFault::TooLarge { what, max_bytes }) } else { Ok(()) }
 }
 
 /// Whether the key signed the record, strictly. It must be the issuer's: [`ParsedRecord::built_in_key`],

@@ -1,14 +1,15 @@
 //! One sample of each event of a document, and snapshots of the states that they come to.
 
-use connector_store::base::{Digest, Holder, OperationId, SourceId};
+use connector_store::base::{Digest, Holder, OperationId, OwnerDid, SourceId, ValueDigest};
 use connector_store::domain::document::{
     DeferReason, Document, DocumentConnectionForgotten, DocumentEvent, DocumentSweepBegun,
-    EntityTrimSet, OperationClaimed, OperationCreated, OperationDeferred, OperationFinalized,
-    OperationKind, OperationLeaseChanged, OperationPhase, OperationRecorded, ReconcileReadBegun,
-    SendMark, SendStarted, WatchArmed, WatchExpired, WatchIdentity, WatchMismatched, WatchReason,
+    EntityTrimSet, ObservationCopiesDropped, ObservationCopyPut, ObservationRepair,
+    OperationClaimed, OperationCreated, OperationDeferred, OperationFinalized, OperationKind,
+    OperationLeaseChanged, OperationPhase, OperationRecorded, ReconcileReadBegun, SendMark,
+    SendStarted, WatchArmed, WatchExpired, WatchIdentity, WatchMismatched, WatchReason,
 };
-use connector_store::domain::{Aggregate, FencingToken, Lease};
-use connector_store::records::Hlc;
+use connector_store::domain::{Aggregate, ContentRef, FencingToken, Lease};
+use connector_store::records::{Hlc, RecordCopy};
 
 use super::{Sample, at, connector, event, owner, snapshot, trimmed_fields};
 
@@ -142,6 +143,56 @@ fn forgotten() -> DocumentEvent {
     })
 }
 
+/// A copy with the value, or with none, of the claim "present" or "absent".
+fn copy_put(owner: OwnerDid, signer: &str, value: Option<&[u8]>) -> DocumentEvent {
+    let claim: &[u8] = if value.is_some() { b"present" } else { b"absent" };
+    DocumentEvent::ObservationCopyPut(Box::new(ObservationCopyPut {
+        owner,
+        copy: RecordCopy {
+            hlc: Hlc::parse("001767225600000-0000000b-host").unwrap(),
+            version: hlc(),
+            claim_digest: Digest::of(claim),
+            issuer: signer.into(),
+            signer_key: format!("{signer}#key-1").into(),
+            op_hash: Digest::of(signer.as_bytes()),
+            token_bytes: 700,
+        },
+        payload: value.map(ContentRef::of_bytes),
+        dropped: vec![Digest::of(b"dropped"), Digest::of(b"dropped, too")],
+        token: None,
+    }))
+}
+
+fn copies_dropped() -> DocumentEvent {
+    let dropped = vec![Digest::of(b"dropped")];
+    DocumentEvent::ObservationCopiesDropped(ObservationCopiesDropped { owner: owner(), dropped })
+}
+
+fn repair_put(value_digest: Option<&str>) -> DocumentEvent {
+    DocumentEvent::RepairPut(Box::new(ObservationRepair {
+        owner: owner(),
+        fetch_hlc: hlc(),
+        decision_hlc: Hlc::parse("001767225600000-0000000b-host").unwrap(),
+        present: value_digest.is_some(),
+        value_digest: value_digest.map(|digest| ValueDigest::new(digest).unwrap()),
+    }))
+}
+
+/// Two copies of one claim, another owner's copy of an absent value, and a repair.
+fn observed() -> Document {
+    let mut observed = Document::default();
+    let other = OwnerDid::new("did:web:other").unwrap();
+    for event in [
+        copy_put(owner(), "did:web:a", Some(b"value")),
+        copy_put(owner(), "did:web:b", Some(b"value")),
+        copy_put(other, "did:web:a", None),
+        repair_put(Some("sha256:aa")),
+    ] {
+        observed.apply(&event);
+    }
+    observed
+}
+
 /// Each phase of an operation, a lease, a deferral, a watch, a trim and a begun sweep.
 fn full() -> Document {
     let mut full = Document::default();
@@ -206,7 +257,14 @@ pub(super) fn samples() -> Vec<Sample> {
         event("watch_expired", DocumentEvent::WatchExpired(expired)),
         event("watch_disarmed", DocumentEvent::WatchDisarmed),
         event("document_connection_forgotten", forgotten()),
+        event("observation_copy_put", copy_put(owner(), "did:web:a", Some(b"value"))),
+        event("observation_copy_put_of_absence", copy_put(owner(), "did:web:a", None)),
+        event("observation_copies_dropped", copies_dropped()),
+        event("repair_put", repair_put(Some("sha256:aa"))),
+        event("repair_put_of_absence", repair_put(None)),
+        event("repair_cleared", DocumentEvent::RepairCleared),
         snapshot("empty", &Document::default()),
         snapshot("full", &full()),
+        snapshot("observed", &observed()),
     ]
 }

@@ -1,5 +1,6 @@
 //! What may be asked of a document, and what it answers. Plain data, no rule.
 
+use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -166,7 +167,7 @@ pub enum DocumentCommand {
 }
 
 /// A verified copy on its way to a document.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PutObservationCopy {
     /// Whose record.
     pub owner: OwnerDid,
@@ -176,6 +177,16 @@ pub struct PutObservationCopy {
     pub token: Arc<Token>,
     /// The value; none when it is absent.
     pub payload: Option<Arc<[u8]>>,
+}
+
+/// Token and payload are content, so neither is shown.
+impl fmt::Debug for PutObservationCopy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PutObservationCopy")
+            .field("owner", &self.owner)
+            .field("copy", &self.copy)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A standing copy of which it is not known whether it is valid under the present keys.
@@ -355,14 +366,15 @@ pub enum DocumentReply {
     ReadWinner(ReadWinner),
     /// Something stands on the document, or not.
     HasWork(bool),
-    /// What the valid copies come to; none without one.
+    /// The repair obligation stands; when it was written, once that is known.
+    RepairPut(Option<Timestamp>),
+    /// The repair obligation, or none.
+    Repair(Option<Box<ObservationRepair>>),
+    /// What the valid copies come to; none without one. Variants that are never recorded come last:
+    /// those behind them would be read as others than they were written.
     #[serde(skip)]
     Decision(Option<Box<RecordDecision>>),
     /// Nothing was decided: these copies must be verified first.
     #[serde(skip)]
     Unverified(Vec<UnverifiedCopy>),
-    /// The repair obligation stands; when it was written, once that is known.
-    RepairPut(Option<Timestamp>),
-    /// The repair obligation, or none.
-    Repair(Option<Box<ObservationRepair>>),
 }

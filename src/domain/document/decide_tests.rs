@@ -5,12 +5,15 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 use uuid::Uuid;
 
+use super::super::fixture::{copy_of, other_owner, owner, prune, put_copy, put_repair};
 use super::super::{
     Document, DocumentCommand, DocumentEvent, DocumentReply, DocumentSweepBegun, EntityTrimRecord,
     EntityTrimSet,
 };
 use crate::base::{ConnectorName, Digest, DocumentId, Error, Json, OwnerDid, StreamKey, Timestamp};
-use crate::domain::{Aggregate, Context, Decision, Row, RowKey, StoredEvent, Table, Value};
+use crate::domain::{
+    Aggregate, Context, Decision, Row, RowChange, RowKey, StoredEvent, Table, Value,
+};
 use DocumentCommand as Do;
 
 const NOW: i64 = 7_000;
@@ -251,27 +254,50 @@ fn commands() -> Vec<DocumentCommand> {
     ]
 }
 
+/// Copies of two owners and a repair besides.
+fn all_commands() -> Vec<DocumentCommand> {
+    let owners = [owner(), other_owner()];
+    let copies = owners.iter().flat_map(|owner| {
+        [(1, "a"), (1, "b"), (2, "a")].map(|(version, signer)| copy_of(owner, version, signer))
+    });
+    let puts = copies.map(|copy| put_copy(&copy));
+    let prunes = owners.iter().map(|owner| prune(owner, "a"));
+    let repairs = [put_repair(1), put_repair(2), Do::ClearRepair];
+    commands().into_iter().chain(puts).chain(prunes).chain(repairs).collect()
+}
+
 proptest! {
-    /// Whatever happens: the rows that the events touched are all the rows that change, `rows`
-    /// names exactly those that are there, and each row has its table's columns and its own key.
+    /// Whatever happens: the rows that the events touched, or the decision named itself, are all the
+    /// rows that change, `rows` names exactly those that are there, and each row has its table's
+    /// columns and its own key.
     #[test]
-    fn touched_rows_are_the_rows_that_change(picks in proptest::collection::vec(0..6_usize, 0..20)) {
+    fn touched_rows_are_the_rows_that_change(picks in proptest::collection::vec(0..17_usize, 0..30)) {
+        let commands = all_commands();
+        prop_assert_eq!(commands.len(), 17);
         let mut state = Document::default();
-        let tables = [
+        let mut all = BTreeSet::from([
             Table::EntityTrim,
             Table::DocumentSweep,
             Table::ProjectionWatch,
             Table::ObservationRepair,
-        ];
-        let all = tables.map(|table| RowKey::new(table, vec![Value::text("doc-1")]));
+        ].map(|table| RowKey::new(table, vec![Value::text("doc-1")])));
         for pick in picks {
             let before = state.clone();
-            let decision = when(&state, &commands()[pick]);
+            let decision = when(&state, &commands[pick]);
             let mut touched = Vec::new();
             for event in &decision.events {
                 Document::touched(&key(), event, &mut touched);
                 state.apply(event);
             }
+            for (row, column, value) in &decision.content {
+                prop_assert!(touched.contains(row));
+                state.attach(row, *column, value);
+            }
+            touched.extend(decision.rows.iter().map(|change| match change {
+                RowChange::Delete(key) => key.clone(),
+                other => panic!("{other:?}"),
+            }));
+            all.extend(touched.iter().cloned());
             for row_key in &all {
                 let row = state.row(&key(), row_key);
                 let changed = before.row(&key(), row_key) != row;
@@ -281,7 +307,6 @@ proptest! {
                     prop_assert_eq!(row.values.len(), row.table.spec().columns.len());
                 }
             }
-            prop_assert!(touched.iter().all(|row_key| all.contains(row_key)));
             let named: BTreeSet<_> = state.rows(&key()).into_iter().collect();
             let there: BTreeSet<_> =
                 all.iter().filter(|it| state.row(&key(), it).is_some()).cloned().collect();

@@ -1,13 +1,15 @@
 //! Short names for the tests of a document.
 
+use std::sync::Arc;
+
 use super::*;
 use crate::base::{
     ConnectorName, Digest, DocumentId, Holder, Json, OperationId, OwnerDid, SourceId, StreamKey,
-    Timestamp,
+    Timestamp, ValueDigest,
 };
 use crate::domain::given::{Given, given};
 use crate::domain::{Aggregate, FencingToken, Lease, LeaseScope};
-use crate::records::Hlc;
+use crate::records::{Hlc, RecordCopy, RecordDecision};
 
 pub(super) fn document() -> DocumentId {
     DocumentId::new("doc-1").unwrap()
@@ -187,4 +189,70 @@ pub(super) fn created(id: &str, sequence: i64, lease: Lease, at: i64) -> Documen
 
 pub(super) fn is_read(command: &DocumentCommand) -> bool {
     Document::is_read(command)
+}
+
+pub(super) fn other_owner() -> OwnerDid {
+    OwnerDid::new("did:web:p").unwrap()
+}
+
+/// The issuer of a name; each has one key.
+pub(super) fn issuer(name: &str) -> Arc<str> {
+    format!("did:web:{name}").into()
+}
+
+/// A copy that an owner's value of a version is signed with, valid under the epoch 0.
+pub(super) fn copy_of(owner: &OwnerDid, version: i64, signer: &str) -> PutObservationCopy {
+    let token = format!("TOKEN {version} {signer} {owner}");
+    let copy = RecordCopy {
+        hlc: hlc(version + 1),
+        version: hlc(version),
+        claim_digest: Digest::of(format!("{owner} {version}").as_bytes()),
+        issuer: issuer(signer),
+        signer_key: format!("did:web:{signer}#k").into(),
+        op_hash: Digest::of(token.as_bytes()),
+        token_bytes: u64::try_from(token.len()).unwrap(),
+    };
+    let token = Arc::new(Token::new(token.into()));
+    token.note(0, true);
+    let payload = Arc::from(format!("PAYLOAD {version}").into_bytes());
+    PutObservationCopy::new(owner.clone(), copy, token, Some(payload))
+}
+
+pub(super) fn put_copy(copy: &PutObservationCopy) -> DocumentCommand {
+    DocumentCommand::PutObservationCopy(Box::new(copy.clone()))
+}
+
+pub(super) fn prune(owner: &OwnerDid, signer: &str) -> DocumentCommand {
+    let issuer = issuer(signer);
+    DocumentCommand::PruneObservationCopies { owner: owner.clone(), issuer }
+}
+
+pub(super) fn read_decision(owner: &OwnerDid) -> DocumentCommand {
+    DocumentCommand::ObservationDecision { owner: owner.clone() }
+}
+
+pub(super) fn read_winner(owner: &OwnerDid, fetch: i64) -> DocumentCommand {
+    DocumentCommand::ReadWinner { owner: owner.clone(), fetch_hlc: hlc(fetch) }
+}
+
+/// What an owner's copies come to, all of which must have been verified.
+pub(super) fn decision(given: &Given<Document>, owner: &OwnerDid) -> Option<RecordDecision> {
+    match given.when(&read_decision(owner), crate::domain::given::at(1)).then_nothing().reply() {
+        DocumentReply::Decision(decision) => decision.map(|decision| *decision),
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(super) fn repair_of(decided: i64) -> ObservationRepair {
+    ObservationRepair {
+        owner: owner(),
+        fetch_hlc: hlc(1),
+        decision_hlc: hlc(decided),
+        present: true,
+        value_digest: Some(ValueDigest::new("sha256:aa").unwrap()),
+    }
+}
+
+pub(super) fn put_repair(decided: i64) -> DocumentCommand {
+    DocumentCommand::PutRepair(Box::new(repair_of(decided)))
 }

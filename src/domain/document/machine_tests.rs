@@ -514,6 +514,8 @@ fn a_key_that_is_none_names_no_row() {
     let mut given = standing(Sent, LEASES[1]);
     given.done(&arm(1), at(NOW));
     given.done(&set_trim(), at(NOW));
+    given.done(&put_copy(&copy_of(&owner(), 1, "a")), at(NOW));
+    given.done(&put_repair(1), at(NOW));
     for table in Table::ALL {
         for length in 0..4 {
             for value in [Value::Null, Value::Int(i64::MIN), Value::text("p"), Value::text(ID)] {

@@ -33,7 +33,7 @@ pub use event::{
     OperationDeferred, OperationFinalized, OperationLeaseChanged, OperationRecorded,
     ReconcileReadBegun, SendStarted, WatchArmed, WatchExpired, WatchMismatched,
 };
-pub use observation::{Observation, ObservationContent};
+pub use observation::{CopyContent, Observation};
 pub use repair::ObservationRepair;
 pub use state::{
     DeferReason, DeferredUntil, Document, EntityTrim, EntityTrimRecord, Operation, OperationKind,

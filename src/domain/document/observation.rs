@@ -1,10 +1,12 @@
 //! Observation copies: what a put and a prune come to, and the decisions that are read from them.
 //!
-//! The rules of copies are those of the records; here they meet the document. A copy whose
-//! verdict is not known under the present keys is no verdict: the answer names the copies that must
-//! be verified first, and nothing has changed.
+//! The rules of copies are those of the records; here they meet the document. Where it is not known
+//! whether a copy is valid under the present keys, the answer names the copies that must be verified
+//! first, and nothing has changed. A copy whose content is damaged is not valid, and is whole again
+//! once it is put again.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -32,41 +34,62 @@ pub struct Observation {
     pub set: CopySet,
     /// The value's reference; none when the claim is that it is absent.
     pub payload: Option<ContentRef>,
-    /// What is in the rows alone, while the document is in memory.
+    /// What is in the rows alone, by the digest of the token, while the document is in memory.
     #[serde(skip)]
-    pub content: ObservationContent,
+    pub content: BTreeMap<Digest, CopyContent>,
 }
 
-/// The row-only content of one owner's copies. What was damaged is missing.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ObservationContent {
-    /// The value that all copies claim.
+/// The row-only content of one copy. What was damaged is missing, so that it does not hide behind
+/// what another copy's row holds.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct CopyContent {
+    /// The token.
+    pub token: Option<Arc<Token>>,
+    /// The value. All copies of a claim share one.
     pub payload: Option<Arc<[u8]>>,
-    /// The tokens by their digests.
-    pub tokens: BTreeMap<Digest, Arc<Token>>,
+}
+
+/// It is content: only what is there is shown.
+impl fmt::Debug for CopyContent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CopyContent")
+            .field("token", &self.token)
+            .field("payload_bytes", &self.payload.as_ref().map(|payload| payload.len()))
+            .finish()
+    }
 }
 
 impl Observation {
-    /// The content of a copy is whole. Without it nothing can be verified.
-    fn token(&self, copy: &StandingCopy) -> Option<&Arc<Token>> {
-        if self.payload.is_some() && self.content.payload.is_none() {
-            return None;
-        }
-        self.content.tokens.get(&copy.op_hash)
+    /// The token and the value of a copy whose content is whole. Without it nothing can be verified.
+    fn content(&self, copy: &StandingCopy) -> Option<(&Arc<Token>, Option<&Arc<[u8]>>)> {
+        let CopyContent { token, payload } = self.content.get(&copy.op_hash)?;
+        let is_whole = payload.is_some() == self.payload.is_some();
+        token.as_ref().filter(|_| is_whole).map(|token| (token, payload.as_ref()))
     }
 
-    fn is_valid(&self, copy: &StandingCopy, epoch: u64) -> bool {
-        self.token(copy).and_then(|token| token.verdict(epoch)) == Some(true)
+    fn is_valid(&self, copy: &StandingCopy, context: &Context) -> bool {
+        let verdict = self.content(copy).map(|(token, _)| token.verdict(context.records_epoch));
+        verdict == Some(Some(true))
     }
 
-    fn record(&self, key: &RecordKey, copy: &StandingCopy, token: &Token) -> SignedRecord {
-        SignedRecord {
+    /// A copy as it was put, with its token; none when its content is damaged.
+    fn record(&self, key: &RecordKey, copy: &StandingCopy) -> Option<(SignedRecord, &Arc<Token>)> {
+        let (token, payload) = self.content(copy)?;
+        let record = SignedRecord {
             key: key.clone(),
             hlc: self.set.hlc.clone(),
             op_jwt: Arc::clone(token.text()),
             op_hash: copy.op_hash,
-            payload: self.content.payload.clone(),
-        }
+            payload: payload.cloned(),
+        };
+        Some((record, token))
+    }
+
+    fn apply_dropped(self, dropped: &[Digest]) -> Option<Self> {
+        let Self { set, payload, mut content } = self;
+        let set = set.without(dropped)?;
+        content.retain(|op_hash, _| !dropped.contains(op_hash));
+        Some(Self { set, payload, content })
     }
 }
 
@@ -77,21 +100,12 @@ impl Document {
         document: &DocumentId,
         owner: &OwnerDid,
         context: &Context,
-    ) -> Option<Decision<Self>> {
-        let observation = self.observations.get(owner)?;
+    ) -> Vec<UnverifiedCopy> {
+        let Some(at) = self.observations.get(owner) else { return Vec::new() };
         let key = RecordKey::observation(owner, document);
-        let copies: Vec<UnverifiedCopy> = observation
-            .set
-            .copies
-            .values()
-            .filter_map(|copy| {
-                let token = observation.token(copy)?;
-                let is_open = token.verdict(context.records_epoch).is_none();
-                let record = is_open.then(|| observation.record(&key, copy, token))?;
-                Some(UnverifiedCopy { record, token: Arc::clone(token) })
-            })
-            .collect();
-        (!copies.is_empty()).then(|| Decision::unchanged(DocumentReply::Unverified(copies)))
+        let copies = at.set.copies.values().filter_map(|copy| at.record(&key, copy));
+        let open = copies.filter(|(_, token)| token.verdict(context.records_epoch).is_none());
+        open.map(|(record, token)| UnverifiedCopy { record, token: Arc::clone(token) }).collect()
     }
 
     pub(super) fn put_observation_copy(
@@ -100,12 +114,19 @@ impl Document {
         put: &PutObservationCopy,
         context: &Context,
     ) -> Decision<Self> {
-        if let Some(unverified) = self.unverified(document, &put.owner, context) {
-            return unverified;
+        let mut unverified = self.unverified(document, &put.owner, context);
+        // Keys and signers may have changed on its way: what is not valid now takes no valid
+        // copy's place.
+        if put.token.verdict(context.records_epoch) != Some(true) {
+            let (record, token) = (put.record(document), Arc::clone(&put.token));
+            unverified.push(UnverifiedCopy { record, token });
+        }
+        if !unverified.is_empty() {
+            return Decision::unchanged(DocumentReply::Unverified(unverified));
         }
         let standing = self.observations.get(&put.owner);
         let change = CopySet::put(standing.map(|at| &at.set), &put.copy, |copy| {
-            standing.is_some_and(|at| at.is_valid(copy, context.records_epoch))
+            standing.is_some_and(|at| at.is_valid(copy, context))
         });
         let mut decision = Decision::unchanged(DocumentReply::Done);
         if change.is_empty() {
@@ -139,12 +160,14 @@ impl Document {
         issuer: &str,
         context: &Context,
     ) -> Decision<Self> {
-        if let Some(unverified) = self.unverified(document, owner, context) {
-            return unverified;
+        let unverified = self.unverified(document, owner, context);
+        if !unverified.is_empty() {
+            return Decision::unchanged(DocumentReply::Unverified(unverified));
         }
-        let dropped = self.observations.get(owner).map_or_else(Vec::new, |at| {
-            at.set.prune(issuer, |copy| at.is_valid(copy, context.records_epoch))
-        });
+        let dropped = self
+            .observations
+            .get(owner)
+            .map_or_else(Vec::new, |at| at.set.prune(issuer, |copy| at.is_valid(copy, context)));
         let mut decision = Decision::unchanged(DocumentReply::Done);
         if !dropped.is_empty() {
             decision.retracts = true;
@@ -161,26 +184,20 @@ impl Document {
         owner: &OwnerDid,
         context: &Context,
     ) -> Decision<Self> {
-        if let Some(unverified) = self.unverified(document, owner, context) {
-            return unverified;
+        let unverified = self.unverified(document, owner, context);
+        if !unverified.is_empty() {
+            return Decision::unchanged(DocumentReply::Unverified(unverified));
         }
         let decision = self.observations.get(owner).and_then(|at| {
             let key = RecordKey::observation(owner, document);
-            let valid = at.set.copies.values().filter_map(|copy| {
-                let token = at.token(copy)?;
-                let is_valid = token.verdict(context.records_epoch) == Some(true);
-                is_valid.then(|| at.record(&key, copy, token))
-            });
-            let copies: Vec<SignedRecord> = valid.collect();
-            (!copies.is_empty()).then(|| RecordDecision {
-                decision_hlc: at.set.version.clone(),
-                content_digest: at.set.claim_digest,
-                payload: at.content.payload.clone(),
-                copies,
-                key,
-            })
+            let valid = at.set.copies.values().filter(|copy| at.is_valid(copy, context));
+            let records = valid.filter_map(|copy| Some(at.record(&key, copy)?.0));
+            let copies: Vec<SignedRecord> = records.collect();
+            let payload = copies.first()?.payload.clone();
+            let (decision_hlc, content_digest) = (at.set.version.clone(), at.set.claim_digest);
+            Some(Box::new(RecordDecision { key, decision_hlc, content_digest, payload, copies }))
         });
-        Decision::unchanged(DocumentReply::Decision(decision.map(Box::new)))
+        Decision::unchanged(DocumentReply::Decision(decision))
     }
 
     /// Whether a value that was fetched at `fetch_hlc` may be applied. Local intent comes first,
@@ -198,10 +215,11 @@ impl Document {
         }
         let newer = self.observations.get(owner).filter(|at| &at.set.version > fetch_hlc);
         let Some(newer) = newer else { return answer(ReadWinner::Source) };
-        if let Some(unverified) = self.unverified(document, owner, context) {
-            return unverified;
+        let unverified = self.unverified(document, owner, context);
+        if !unverified.is_empty() {
+            return Decision::unchanged(DocumentReply::Unverified(unverified));
         }
-        let is_valid = |copy| newer.is_valid(copy, context.records_epoch);
+        let is_valid = |copy| newer.is_valid(copy, context);
         if newer.set.copies.values().any(is_valid) {
             answer(ReadWinner::Decision { hlc: newer.set.version.clone() })
         } else {
@@ -210,26 +228,23 @@ impl Document {
     }
 
     pub(super) fn apply_copy_put(&mut self, put: &ObservationCopyPut) {
-        let standing = self.observations.remove(&put.owner);
-        let (set, content) = match standing {
-            Some(at) => (Some(at.set), at.content),
-            None => (None, ObservationContent::default()),
-        };
-        let Some(set) = CopySet::after_put(set, Some(&put.copy), &put.dropped) else { return };
-        let mut content =
-            if set.copies.len() == 1 { ObservationContent::default() } else { content };
-        content.tokens.retain(|digest, _| set.copies.values().any(|copy| copy.op_hash == *digest));
-        content.tokens.extend(put.token.clone().map(|token| (put.copy.op_hash, token)));
+        let before = self.observations.remove(&put.owner);
+        let left = before.and_then(|at| at.apply_dropped(&put.dropped));
+        let (set, mut content) =
+            left.map_or_else(Default::default, |at| (Some(at.set), at.content));
+        // It comes with its verdict; the rest is attached, as it is after a load.
+        let token = put.token.clone();
+        content.insert(put.copy.op_hash, CopyContent { token, payload: None });
+        let set = CopySet::with(set, &put.copy);
         let observation = Observation { set, payload: put.payload, content };
         self.observations.insert(put.owner.clone(), observation);
     }
 
     pub(super) fn apply_copies_dropped(&mut self, event: &ObservationCopiesDropped) {
-        let Some(at) = self.observations.remove(&event.owner) else { return };
-        let Observation { set, payload, mut content } = at;
-        let Some(set) = CopySet::after_put(Some(set), None, &event.dropped) else { return };
-        content.tokens.retain(|digest, _| set.copies.values().any(|copy| copy.op_hash == *digest));
-        self.observations.insert(event.owner.clone(), Observation { set, payload, content });
+        let before = self.observations.remove(&event.owner);
+        if let Some(left) = before.and_then(|at| at.apply_dropped(&event.dropped)) {
+            self.observations.insert(event.owner.clone(), left);
+        }
     }
 
     /// The keys of the rows of all copies.
@@ -241,17 +256,18 @@ impl Document {
         keys.collect()
     }
 
-    fn standing_copy(&self, row: &RowKey) -> Option<(&Observation, &StandingCopy)> {
+    /// The copy of a row's key, with its owner.
+    fn standing_copy(&self, row: &RowKey) -> Option<(&OwnerDid, &Observation, &StandingCopy)> {
         let (owner, op_hash) = (row.values.get(1)?.as_text()?, row.values.get(3)?.as_text()?);
         let op_hash = Digest::from_hex(op_hash)?;
-        let at = self.observations.get(owner)?;
+        let (owner, at) = self.observations.get_key_value(owner)?;
         let copy = at.set.copies.values().find(|copy| copy.op_hash == op_hash)?;
-        Some((at, copy))
+        Some((owner, at, copy))
     }
 
-    pub(super) fn copy_row(&self, row: &RowKey) -> Option<Row> {
-        let (at, _) = self.standing_copy(row)?;
-        let mut values = row.values.clone();
+    pub(super) fn copy_row(&self, document: &DocumentId, row: &RowKey) -> Option<Row> {
+        let (owner, at, copy) = self.standing_copy(row)?;
+        let mut values = copy_key(owner, document, copy.op_hash).values;
         values.push(Value::text(at.set.hlc.as_str()));
         values.push(Value::Keep);
         values.push(at.payload.map_or(Value::Null, |_| Value::Keep));
@@ -259,25 +275,26 @@ impl Document {
     }
 
     pub(super) fn copy_content(&self, row: &RowKey) -> Vec<(usize, ContentRef)> {
-        let Some((at, copy)) = self.standing_copy(row) else { return Vec::new() };
+        let Some((_, at, copy)) = self.standing_copy(row) else { return Vec::new() };
         let token = ContentRef { digest: copy.op_hash, bytes: copy.token_bytes };
         let payload = at.payload.map(|payload| (PAYLOAD_COLUMN, payload));
         std::iter::once((TOKEN_COLUMN, token)).chain(payload).collect()
     }
 
     pub(super) fn attach_copy(&mut self, row: &RowKey, column: usize, value: &Value) {
-        let Some((_, copy)) = self.standing_copy(row) else { return };
-        let op_hash = copy.op_hash;
-        let owner = row.values.get(1).and_then(Value::as_text);
-        let Some(at) = owner.and_then(|owner| self.observations.get_mut(owner)) else { return };
+        let Some((owner, _, copy)) = self.standing_copy(row) else { return };
+        let (owner, op_hash) = (owner.clone(), copy.op_hash);
+        let Some(at) = self.observations.get_mut(&owner) else { return };
+        let shared = at.content.values().find_map(|content| content.payload.clone());
+        let content = at.content.entry(op_hash).or_default();
         match (column, value) {
             // One that came with its event knows its verdict already.
             (TOKEN_COLUMN, Value::Text(text)) => {
-                let tokens = &mut at.content.tokens;
-                tokens.entry(op_hash).or_insert_with(|| Arc::new(Token::new(Arc::clone(text))));
+                let token = &mut content.token;
+                token.get_or_insert_with(|| Arc::new(Token::new(Arc::clone(text))));
             }
             (PAYLOAD_COLUMN, Value::Blob(payload)) => {
-                at.content.payload = Some(Arc::clone(payload));
+                content.payload = Some(shared.unwrap_or_else(|| Arc::clone(payload)));
             }
             _ => {}
         }
@@ -310,11 +327,10 @@ impl ObservationCopiesDropped {
     }
 }
 
-/// A copy as a command brings it.
 impl PutObservationCopy {
     /// The command of a verified record.
     #[must_use]
-    pub fn new(
+    pub const fn new(
         owner: OwnerDid,
         copy: RecordCopy,
         token: Arc<Token>,
@@ -322,4 +338,18 @@ impl PutObservationCopy {
     ) -> Self {
         Self { owner, copy, token, payload }
     }
+
+    fn record(&self, document: &DocumentId) -> SignedRecord {
+        SignedRecord {
+            key: RecordKey::observation(&self.owner, document),
+            hlc: self.copy.hlc.clone(),
+            op_jwt: Arc::clone(self.token.text()),
+            op_hash: self.copy.op_hash,
+            payload: self.payload.clone(),
+        }
+    }
 }
+
+#[cfg(test)]
+#[path = "observation_tests.rs"]
+mod tests;

@@ -65,3 +65,7 @@ impl Document {
 pub(super) fn repair_key(document: &DocumentId) -> RowKey {
     RowKey::new(Table::ObservationRepair, vec![Value::Text(document.shared())])
 }
+
+#[cfg(test)]
+#[path = "repair_tests.rs"]
+mod tests;

@@ -87,7 +87,7 @@ fn row_of(state: &Document, document: &DocumentId, key: &RowKey) -> Option<Row> 
             state.sweep_begun_at.map(|at| Row::new(key.table, vec![id, int(at)]))
         }
         Table::ProjectionWatch => state.watch.as_ref().map(|watch| watch_row(id, watch)),
-        Table::ObservationRecords => state.copy_row(key),
+        Table::ObservationRecords => state.copy_row(document, key),
         Table::ObservationRepair => state.repair_row(document),
         Table::Operation => {
             let (operation_id, operation) = find(state, key)?;

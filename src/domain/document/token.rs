@@ -5,8 +5,7 @@
 //! policy of one epoch, so it is no part of the state: whoever verifies the token notes it here.
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
@@ -15,17 +14,15 @@ use serde::{Deserialize, Serialize};
 #[serde(from = "Arc<str>", into = "Arc<str>")]
 pub struct Token {
     text: Arc<str>,
-    /// 0: not known. Else the epoch, then a bit that is set, then whether it is valid.
-    verdict: AtomicU64,
+    /// The newest verdict, with its epoch.
+    verdict: Mutex<Option<(u64, bool)>>,
 }
-
-const KNOWN: u64 = 0b10;
 
 impl Token {
     /// A token of which nothing is known.
     #[must_use]
     pub const fn new(text: Arc<str>) -> Self {
-        Self { text, verdict: AtomicU64::new(0) }
+        Self { text, verdict: Mutex::new(None) }
     }
 
     /// The token's text.
@@ -37,18 +34,17 @@ impl Token {
     /// Whether it is valid under the keys and signers of an epoch; none when that is not known.
     #[must_use]
     pub fn verdict(&self, epoch: u64) -> Option<bool> {
-        let noted = self.verdict.load(Ordering::Acquire);
-        (noted & !1 == packed(epoch)).then_some(noted & 1 == 1)
+        self.noted().filter(|(of, _)| *of == epoch).map(|(_, is_valid)| is_valid)
     }
 
     /// Notes what its verification under an epoch came to.
     pub fn note(&self, epoch: u64, is_valid: bool) {
-        self.verdict.store(packed(epoch) | u64::from(is_valid), Ordering::Release);
+        *self.verdict.lock().unwrap_or_else(PoisonError::into_inner) = Some((epoch, is_valid));
     }
-}
 
-const fn packed(epoch: u64) -> u64 {
-    epoch << 2 | KNOWN
+    fn noted(&self) -> Option<(u64, bool)> {
+        *self.verdict.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl From<Arc<str>> for Token {
@@ -65,8 +61,7 @@ impl From<Token> for Arc<str> {
 
 impl Clone for Token {
     fn clone(&self) -> Self {
-        let verdict = AtomicU64::new(self.verdict.load(Ordering::Acquire));
-        Self { text: Arc::clone(&self.text), verdict }
+        Self { text: Arc::clone(&self.text), verdict: Mutex::new(self.noted()) }
     }
 }
 
@@ -97,5 +92,14 @@ mod tests {
         assert_eq!((token.verdict(0), token.verdict(1)), (Some(true), None));
         token.note(1, false);
         assert_eq!((token.verdict(0), token.verdict(1)), (None, Some(false)));
+        // Epochs are the host's: each of them is another one.
+        for bit in 1..64 {
+            assert_eq!(token.verdict(1 | 1 << bit), None, "{bit}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_not_shown() {
+        assert_eq!(format!("{:?}", Token::new("secret".into())), "Token(6 bytes)");
     }
 }

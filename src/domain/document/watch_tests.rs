@@ -31,10 +31,6 @@ fn outcome(
     }
 }
 
-fn read_winner(fetch: i64) -> DocumentCommand {
-    DocumentCommand::ReadWinner { owner: owner(), fetch_hlc: hlc(fetch) }
-}
-
 #[test]
 fn a_standing_watch_is_replaced_unless_it_is_of_a_newer_write() {
     for (written, expected) in
@@ -202,7 +198,7 @@ fn a_watchs_row_has_the_columns_of_its_table() {
 fn a_read_loses_to_an_unfinished_operation_or_a_newer_write() {
     let local = |id: Option<&str>| ReadWinner::LocalWrite { operation_id: id.map(op) };
     let winner = |given: &Given<Document>, fetch| match given
-        .when(&read_winner(fetch), at(9_000))
+        .when(&read_winner(&owner(), fetch), at(9_000))
         .then_nothing()
         .reply()
     {
