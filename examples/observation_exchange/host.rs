@@ -33,7 +33,7 @@ struct Shown {
 
 /// A value that was read from the account, and is not applied yet.
 #[derive(Clone, Debug)]
-pub struct Fetch {
+struct Fetch {
     document: DocumentId,
     stamp: Hlc,
     value: Value,

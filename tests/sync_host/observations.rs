@@ -211,6 +211,23 @@ fn a_run_that_is_killed_between_row_and_record_is_made_whole_by_the_next() {
 }
 
 #[test]
+fn a_graph_from_before_there_were_records_is_signed_whole() {
+    let world = mirrored_world();
+    for sql in [
+        "DROP INDEX document_sign_due",
+        "ALTER TABLE document DROP COLUMN sign_due",
+        "UPDATE document SET version = NULL",
+    ] {
+        graph(&world.host(), sql);
+    }
+    let run = world.run(&[]);
+    run.expect(0, &[("unchanged", 3)]);
+    assert_eq!(run.summary()["signed"], 3, "{run:?}");
+    assert_mirrored(&world);
+    assert_eq!(world.run(&[]).summary()["signed"], 0);
+}
+
+#[test]
 fn the_clock_starts_above_the_greatest_stamp_of_the_store() {
     let world = mirrored_world();
     let ahead = stamp(AHEAD_MS);
