@@ -28,8 +28,8 @@ pub struct Document {
     pub trim: Option<String>,
     /// The store was not told yet what `trim` says.
     pub trim_due: bool,
-    /// The stamp of the local edit that the document shows; none when it shows the source.
-    pub version: Option<Hlc>,
+    /// The stamp of what the document shows: of the fetch, or of the local edit.
+    pub version: Hlc,
 }
 
 /// The document of a source entity: always the same, so that a run that was killed and an

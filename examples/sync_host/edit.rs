@@ -105,7 +105,7 @@ async fn accept_one(mirror: &Arc<Mirror>, owner: &Owner, request: &Request) -> R
         body,
         digest: digest.clone(),
         trim,
-        version: Some(version.clone()),
+        version: version.clone(),
     };
     let edit = Edit {
         number: 0,

@@ -21,8 +21,8 @@
 //! provider, `<source>.writes.log`.
 //!
 //! In reading order: `sync` is one round over all owners, `partition` and `page` one enumeration,
-//! `sweep` the deletions; `edit` takes a local change, `settle` brings it to the provider; `provider`
-//! is the account, `graph` and `document` the mirror; `lease` says
+//! `sweep` the deletions; `edit` takes a local change, `settle` brings it to the provider; `observe`
+//! signs what was seen; `provider` is the account, `graph` and `document` the mirror; `lease` says
 //! who may write; `host` and `owners` are what lies on the disk besides, `watch`, `report` and
 //! `summary` what a person sees.
 
@@ -37,6 +37,7 @@ mod graph;
 mod host;
 mod lease;
 mod matrix;
+mod observe;
 mod owners;
 mod page;
 mod partition;
@@ -56,7 +57,8 @@ use std::time::Duration;
 
 use clap::Parser;
 use connector_store::Store;
-use connector_store::records::{DEFAULT_MAX_DRIFT, HlcClock};
+use connector_store::records::DEFAULT_MAX_DRIFT;
+use tokio::time::Instant;
 
 use crate::cli::Cli;
 use crate::crash::Crash;
@@ -101,16 +103,24 @@ async fn run(cli: Cli) -> Result<u8, Failure> {
     report.note(&format!("mirroring {} into {}", source.display(), host.dir().display()));
     let owners = owners::open(&host.keys_dir(), cli.owners)?;
     let graph = Graph::open(&host.graph_file()).await?;
-    let store = Store::builder().sqlite(host.store_file()).open().await?;
+    // Whose a document is, only the graph knows.
+    let store = Store::builder()
+        .sqlite(host.store_file())
+        .document_owners(Arc::new(graph.clone()))
+        .open()
+        .await?;
 
     let holder = host.holder()?;
-    let mut clock = HlcClock::new(holder.as_str(), DEFAULT_MAX_DRIFT)?;
+    // Above all that was ever stamped here: else what is fetched next would look older than what is
+    // signed already, wherever the wall clock has stepped back.
+    let mut clock = store.hlc_clock(holder.as_str(), DEFAULT_MAX_DRIFT).await?;
     if let Some(greatest) = graph.greatest_stamp().await? {
         clock = clock.starting_above(&greatest);
     }
     let mirror = Arc::new(Mirror {
         folder: Folder::new(source, host.own_paths())?,
         clock: Mutex::new(clock),
+        opened: (sync::now(), Instant::now()),
         holder,
         connector: sync::connector()?,
         page_size: cli.page_size,
@@ -122,7 +132,7 @@ async fn run(cli: Cli) -> Result<u8, Failure> {
         report: Arc::clone(&report),
         stop: stop.clone(),
     });
-    let started = tokio::time::Instant::now();
+    let started = Instant::now();
     let outcome = rounds(&cli, &mirror, &owners).await;
 
     // The counters are read before the store closes, and the store closes whatever happened.
@@ -133,6 +143,8 @@ async fn run(cli: Cli) -> Result<u8, Failure> {
     report.finish();
     drop(mirror);
     store.close().await?;
+    // The store has a handle of the graph.
+    drop(store);
     graph.close().await?;
     let Ok(summary) = summary else { return outcome.map(|_| 0) };
     summary.print(cli.json);

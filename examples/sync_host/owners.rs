@@ -3,8 +3,9 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::Arc;
 
-use connector_store::records::SigningKey;
+use connector_store::records::{RecordSigner, SigningKey};
 use connector_store::{Digest, OwnerDid};
 use uuid::Uuid;
 use zeroize::Zeroizing;
@@ -19,6 +20,8 @@ pub struct Owner {
     pub name: String,
     /// The name everywhere else.
     pub did: OwnerDid,
+    /// Signs with the owner's key.
+    pub signer: Arc<RecordSigner>,
 }
 
 /// The first `count` owners. A key that is missing is made, and then kept for ever: the owner's
@@ -29,8 +32,9 @@ pub fn open(dir: &Path, count: u32) -> Result<Vec<Owner>, Failure> {
         .map(|number| {
             let name = format!("owner-{number}");
             let seed = seed(&dir.join(format!("{name}.seed")))?;
-            let did = SigningKey::ed25519_from_seed(*seed).did();
-            Ok(Owner { name, did: OwnerDid::new(did.to_string())? })
+            let key = SigningKey::ed25519_from_seed(*seed);
+            let did = OwnerDid::try_from(&key.did())?;
+            Ok(Owner { name, did, signer: Arc::new(RecordSigner::did_key(key)) })
         })
         .collect()
 }

@@ -40,6 +40,10 @@ pub struct Counts {
     pub deferred: u64,
     /// Those of them that wait because their file was changed at the source, too.
     pub conflicts: u64,
+    /// Records of documents that were signed and put.
+    pub signed: u64,
+    /// Files that were read before something newer was decided of them, so they were not applied.
+    pub decided: u64,
 }
 
 impl Counts {
@@ -66,6 +70,8 @@ impl AddAssign for Counts {
         self.mismatched += other.mismatched;
         self.deferred += other.deferred;
         self.conflicts += other.conflicts;
+        self.signed += other.signed;
+        self.decided += other.decided;
     }
 }
 
@@ -92,6 +98,8 @@ pub struct Summary {
     mismatched: u64,
     deferred: u64,
     conflicts: u64,
+    signed: u64,
+    decided: u64,
 }
 
 impl Summary {
@@ -118,6 +126,8 @@ impl Summary {
             mismatched: counts.mismatched,
             deferred: counts.deferred,
             conflicts: counts.conflicts,
+            signed: counts.signed,
+            decided: counts.decided,
         }
     }
 
@@ -141,7 +151,7 @@ impl Summary {
     }
 }
 
-const NAMES: [&str; 20] = [
+const NAMES: [&str; 22] = [
     "owners",
     "partitions",
     "entities",
@@ -162,4 +172,6 @@ const NAMES: [&str; 20] = [
     "mismatched",
     "deferred",
     "conflicts",
+    "signed",
+    "decided",
 ];

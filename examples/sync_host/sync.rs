@@ -10,6 +10,8 @@ use connector_store::{
     SyncState, SyncStateInput, SyncStatus, Timestamp,
 };
 
+use tokio::time::Instant;
+
 use crate::crash::Crash;
 use crate::graph::Graph;
 use crate::lease::HeldLease;
@@ -18,7 +20,7 @@ use crate::provider::{Folder, Skip};
 use crate::report::{Report, with_causes};
 use crate::stop::Stop;
 use crate::summary::Counts;
-use crate::{Failure, partition, settle, sweep, tasks};
+use crate::{Failure, observe, partition, settle, sweep, tasks};
 
 /// The longest error text that is kept in the sync state.
 const MAX_ERROR_BYTES: usize = 1_000;
@@ -39,6 +41,8 @@ pub struct Mirror {
     pub page_size: u32,
     pub allow_mass_delete: bool,
     pub clock: Mutex<HlcClock>,
+    /// The wall clock when the host began, and when that was.
+    pub opened: (Timestamp, Instant),
     pub crash: Crash,
     pub stop_before_write: bool,
     pub report: Arc<Report>,
@@ -47,10 +51,15 @@ pub struct Mirror {
 
 impl Mirror {
     /// A stamp for what is fetched from now on: above every stamp before it.
+    ///
+    /// The time is counted on from the beginning, as the store counts its own. A wall clock that is
+    /// set forward meanwhile would give stamps that the store refuses, as those of a clock that is
+    /// wrong.
     pub fn stamp(&self) -> Result<Hlc, Failure> {
+        let (wall, begun) = self.opened;
         // A panic elsewhere leaves the clock as it was, so it can still be used.
         let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(clock.now(now().as_millis())?)
+        Ok(clock.now(wall.plus(begun.elapsed()).as_millis())?)
     }
 }
 
@@ -119,6 +128,8 @@ impl OwnerRun {
     async fn whole(&mut self) -> Result<Counts, Failure> {
         self.begin().await?;
         let mut counts = Counts::default();
+        // Edits that were just made, and what an earlier run has left.
+        observe::sign_due(self, &mut counts).await?;
         self.watched = settle::settle(self, &mut counts).await?;
         for partition in self.partitions(&mut counts).await? {
             if self.mirror.stop.requested() {

@@ -73,6 +73,7 @@ fn added(total: Counts, last: Counts) -> Counts {
         reconciled: total.reconciled + last.reconciled,
         verified: total.verified + last.verified,
         mismatched: total.mismatched + last.mismatched,
+        signed: total.signed + last.signed,
         ..last
     }
 }

@@ -80,7 +80,7 @@ fn run_killed_after(world: &World, host: &Path, steps: usize) -> bool {
 }
 
 /// Starts a run and kills it as soon as it has told so many steps that begin with `step`.
-fn run_killed_at(world: &World, host: &Path, steps: usize, step: &str) -> bool {
+pub fn run_killed_at(world: &World, host: &Path, steps: usize, step: &str) -> bool {
     kill_after(world.command(host, &ARGS).spawn().unwrap(), steps, step)
 }
 

@@ -10,6 +10,7 @@ mod conflicts;
 mod edits;
 mod killed;
 mod mirror;
+mod observations;
 mod odd;
 mod process;
 mod refused;

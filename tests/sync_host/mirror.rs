@@ -40,6 +40,8 @@ fn the_summary_has_its_names_in_their_order() {
         "mismatched",
         "deferred",
         "conflicts",
+        "signed",
+        "decided",
     ];
     let places: Vec<_> = names.iter().map(|name| line.find(&format!("\"{name}\":"))).collect();
     assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{line}");

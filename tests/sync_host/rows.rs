@@ -1,5 +1,5 @@
-//! What a host holds, as text that can be compared: the graph's rows, and the rows of the store's
-//! read tables without times, ids of the moment, versions, sequences and clocks.
+//! What a host holds, as text that can be compared: the rows of the graph and of the store's read
+//! tables without times, ids of the moment, versions, sequences and clocks.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, Connection, Row, SqliteConnection};
 
 /// What is compared of each read table.
-const READ_TABLES: [&str; 11] = [
+const READ_TABLES: [&str; 13] = [
     "SELECT connector_name, owner_did, checkpoint, entity_count, status, error, recovery, \
      lease_expires_at IS NULL FROM kubun_connector_sync_state",
     "SELECT owner_did, connector_name, partition, provenance, model_id, scope, keep, predicate, \
@@ -23,11 +23,16 @@ const READ_TABLES: [&str; 11] = [
     "SELECT scope FROM connector_lease",
     "SELECT document_id, state FROM kubun_connector_operation",
     "SELECT document_id, source_id, status FROM kubun_connector_projection_watch",
+    "SELECT type, owner, id, CAST(payload AS TEXT) FROM kubun_connector_observation_records",
+    "SELECT document_id, owner FROM kubun_connector_observation_repair",
 ];
+/// What is compared of the graph.
+const DOCUMENTS: &str = "SELECT document_id, owner, model, partition, source_id, title, body, \
+                         digest, trim, trim_due, sign_due FROM document";
 
 /// All that the host holds.
 pub fn state(host: &Path) -> Vec<String> {
-    let mut rows = graph(host, "SELECT * FROM document");
+    let mut rows = graph(host, DOCUMENTS);
     for table in READ_TABLES {
         rows.extend(query(&host.join("store.db"), table));
     }

@@ -10,7 +10,7 @@ use connector_store::{Digest, DocumentId, Hlc, OperationId, OwnerDid, Provenance
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Connection, Row, SqliteConnection};
 
-use super::{Graph, insert};
+use super::{Graph, insert, stamp};
 use crate::Failure;
 use crate::document::Document;
 
@@ -225,10 +225,6 @@ impl Graph {
 async fn forget(connection: &mut SqliteConnection, number: i64) -> Result<(), Failure> {
     sqlx::query("DELETE FROM edit WHERE number = ?").bind(number).execute(connection).await?;
     Ok(())
-}
-
-fn stamp(text: String) -> Result<Hlc, Failure> {
-    Ok(Hlc::try_from(text)?)
 }
 
 fn edit(row: &SqliteRow) -> Result<Edit, Failure> {
