@@ -1,0 +1,119 @@
+//! Whatever bytes a decoder is given, it answers with a typed error or with a value that encodes back, and
+//! takes no more memory than their length allows. The fuzz targets of `tests/fuzz` run the same checks on
+//! what they think of; what they find becomes a case here.
+
+// A test that cannot go on should stop.
+#![allow(clippy::unwrap_used)]
+
+mod cases;
+mod checks;
+mod memory;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use connector_store::base::Json;
+use connector_store::journal::decode_value;
+use memory::most_held;
+
+/// What a check may hold, whatever its input: a list may reserve room for one mebibyte before its
+/// first item is read, and it may stand in another one.
+const BASE_BYTES: usize = 3 << 20;
+/// What it may hold for each byte of its input: a JSON value of one sign takes a node of a tree while it
+/// is looked at, and a list that grows is there twice.
+const BYTES_PER_BYTE: usize = 100;
+
+/// Runs a check, and holds it to its memory.
+fn run(check: fn(&[u8]), input: &[u8]) {
+    let held = most_held(|| check(input));
+    let most = BASE_BYTES + BYTES_PER_BYTE * input.len();
+    let start = &input[..input.len().min(100)];
+    assert!(held <= most, "{held} bytes held for {} bytes: {start:02x?}", input.len());
+}
+
+#[test]
+fn every_changed_event_is_read_or_refused() {
+    let (events, _) = cases::goldens();
+    assert!(events.len() > 50, "only {} events", events.len());
+    for event in events {
+        cases::changed(&event).for_each(|input| run(checks::event, &input));
+    }
+}
+
+#[test]
+fn every_changed_snapshot_is_read_or_refused() {
+    let (_, snapshots) = cases::goldens();
+    assert!(snapshots.len() > 10, "only {} snapshots", snapshots.len());
+    for snapshot in snapshots {
+        cases::changed(&snapshot).for_each(|input| run(checks::snapshot, &input));
+    }
+}
+
+#[test]
+fn a_declared_length_takes_no_memory_wherever_it_stands() {
+    fn refuse<T: serde::de::DeserializeOwned>(bytes: &[u8], what: &str) {
+        let held = most_held(|| assert!(decode_value::<T>(bytes).is_err(), "{what} of {bytes:?}"));
+        assert!(held < BASE_BYTES, "{held} bytes held for {what} of {bytes:?}");
+    }
+    for length in cases::LENGTHS.map(cases::length) {
+        for outer in [Vec::new(), vec![3], vec![3, 3]] {
+            let nested = [&[1], outer.as_slice(), &length].concat();
+            for bytes in [nested.clone(), [nested.as_slice(), &[1; 20]].concat()] {
+                match outer.len() {
+                    0 => {
+                        refuse::<Vec<u64>>(&bytes, "numbers");
+                        refuse::<Vec<[u64; 16]>>(&bytes, "arrays");
+                        refuse::<String>(&bytes, "text");
+                        refuse::<Json>(&bytes, "JSON");
+                        refuse::<BTreeMap<u64, u64>>(&bytes, "map");
+                    }
+                    1 => refuse::<Vec<String>>(&bytes, "texts"),
+                    _ => refuse::<Vec<Vec<Vec<u64>>>>(&bytes, "lists of lists"),
+                }
+            }
+        }
+    }
+}
+
+/// Deep, wide and long JSON: read by its text alone, as an event, and dropped again.
+#[test]
+fn json_of_any_shape_is_read_or_refused() {
+    for text in cases::json() {
+        let start: String = text.chars().take(50).collect();
+        let held = most_held(|| match Json::parse("fields", &text) {
+            Ok(json) => assert_eq!(json.as_str(), text),
+            Err(error) => assert!(error.to_string().starts_with("fields: "), "{start}: {error}"),
+        });
+        assert!(held <= BASE_BYTES + BYTES_PER_BYTE * text.len(), "{held} bytes held: {start}");
+        run(checks::event, &cases::trim(&text));
+    }
+}
+
+#[test]
+fn no_other_text_is_a_did() {
+    for text in cases::dids() {
+        run(checks::did, &text);
+        assert!(text.len() < 1_000 || most_held(|| checks::did(&text)) < 1_000);
+    }
+}
+
+#[test]
+fn no_other_text_is_a_stamp() {
+    cases::hlcs().iter().for_each(|text| run(checks::hlc, text));
+}
+
+#[test]
+#[ignore = "writes the seeds of the fuzz targets"]
+fn seeds() {
+    let (events, snapshots) = cases::goldens();
+    for (target, inputs) in
+        [("event", events), ("snapshot", snapshots), ("did", cases::dids()), ("hlc", cases::hlcs())]
+    {
+        let folder =
+            PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/corpus").join(target);
+        std::fs::create_dir_all(&folder).unwrap();
+        for (index, input) in inputs.iter().filter(|input| input.len() < 4_096).enumerate() {
+            std::fs::write(folder.join(format!("seed-{index}")), input).unwrap();
+        }
+    }
+}
