@@ -3,19 +3,28 @@
 //! Strict: every textual form is canonical or refused, and the issuer's key says which algorithm is
 //! used, never the token. It resolves no key but those that `did:key` issuers are.
 
+use std::fmt;
 use std::sync::Arc;
 
+use super::claim::Claims;
+use super::issuer::EXPECTED_KEY_ID;
+use super::jws::{Algorithm, Jws};
 use super::keys::PublicKey;
 use super::signed::{RecordLimits, SignedRecord, VerifiedRecord};
-use crate::base::{RecordFault, Result};
+use crate::base::{Digest, RecordFault, Result};
 
 /// A record whose token has the right form and claims what the record says. Nothing is proved
 /// before [`verify`].
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ParsedRecord {
     claims: VerifiedRecord,
     key_id: Option<Arc<str>>,
     built_in_key: Option<PublicKey>,
+    algorithm: Algorithm,
+    token: Arc<str>,
+    /// How much of the token is signed.
+    signed_bytes: usize,
+    signature: [u8; 64],
 }
 
 impl ParsedRecord {
@@ -38,19 +47,88 @@ impl ParsedRecord {
     }
 }
 
-/// Reads a record's token and compares it with the record.
+/// The token is content, so it is not shown.
+impl fmt::Debug for ParsedRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ParsedRecord")
+            .field("claims", &self.claims)
+            .field("key_id", &self.key_id)
+            .field("built_in_key", &self.built_in_key)
+            .field("algorithm", &self.algorithm)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Reads a record's token and compares it with the record. Sizes come first: nothing of a record
+/// that is too large is decoded or hashed.
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn parse(_record: &SignedRecord, _limits: &RecordLimits) -> Result<ParsedRecord, RecordFault> {
-    Err(RecordFault::UnknownKey)
+pub fn parse(record: &SignedRecord, limits: &RecordLimits) -> Result<ParsedRecord, RecordFault> {
+    check_size("token", record.op_jwt.len(), limits.max_token_bytes)?;
+    let payload_bytes = record.payload.as_ref().map_or(0, |payload| payload.len());
+    check_size("payload", payload_bytes, limits.max_payload_bytes)?;
+
+    let jws = Jws::parse(&record.op_jwt)?;
+    let Claims { issuer, not_before_ms, claim, claim_digest } = Claims::parse(jws.payload)?;
+    let key_id = match jws.kid.as_deref() {
+        None => None,
+        Some(kid) => {
+            Some(issuer.key_id(kid).ok_or(RecordFault::Header { reason: EXPECTED_KEY_ID })?)
+        }
+    };
+    let signer_key = issuer
+        .signer_key(key_id)
+        .ok_or(RecordFault::Issuer { reason: "expected a kid, for the DID is no key itself" })?;
+    let built_in_key = issuer.built_in_key().cloned();
+    if built_in_key.as_ref().is_some_and(|key| Algorithm::of(key) != jws.algorithm) {
+        return Err(RecordFault::Algorithm);
+    }
+    let claims = VerifiedRecord {
+        key: claim.key,
+        hlc: claim.hlc,
+        version: claim.version,
+        claim_digest,
+        payload: claim.payload,
+        issuer: Arc::clone(issuer.did()),
+        signer_key,
+        op_hash: Digest::of(record.op_jwt.as_bytes()),
+        not_before_ms,
+    };
+    claims.check(record)?;
+    Ok(ParsedRecord {
+        claims,
+        key_id: key_id.map(Arc::from),
+        built_in_key,
+        algorithm: jws.algorithm,
+        token: Arc::clone(&record.op_jwt),
+        signed_bytes: jws.signed.len(),
+        signature: jws.signature,
+    })
 }
 
-/// Whether the key signed the record, strictly.
+fn check_size(what: &'static str, bytes: usize, max_bytes: usize) -> Result<(), RecordFault> {
+    if bytes > max_bytes { Err(RecordFault::TooLarge { what, max_bytes }) } else { Ok(()) }
+}
+
+/// Whether the key signed the record, strictly. It must be the issuer's: [`ParsedRecord::built_in_key`],
+/// or what the issuer's method says.
 ///
 /// # Errors
 /// [`RecordFault::Algorithm`] when the token's algorithm is not the key's, else
 /// [`RecordFault::Signature`].
-pub fn verify(parsed: &ParsedRecord, _key: &PublicKey) -> Result<VerifiedRecord, RecordFault> {
-    Ok(parsed.claims.clone())
+pub fn verify(parsed: &ParsedRecord, key: &PublicKey) -> Result<VerifiedRecord, RecordFault> {
+    if Algorithm::of(key) != parsed.algorithm {
+        return Err(RecordFault::Algorithm);
+    }
+    let signed = parsed.token.as_bytes().get(..parsed.signed_bytes).unwrap_or_default();
+    if key.verifies(signed, &parsed.signature) {
+        Ok(parsed.claims.clone())
+    } else {
+        Err(RecordFault::Signature)
+    }
 }
+
+#[cfg(test)]
+#[path = "token_tests.rs"]
+mod tests;
