@@ -4,8 +4,11 @@
 
 use std::path::PathBuf;
 
+use connector_store::base::Digest;
 use connector_store::journal::encode_value;
 use connector_store::records::SigningKey;
+
+use crate::checks::{PAYLOAD, STAMP, signing_key, token_of};
 
 /// Lengths that no input holds: they reserve gigabytes, or are no length of this machine.
 pub const LENGTHS: [u64; 6] = [1 << 30, 1 << 34, 1 << 40, 1 << 62, 1 << 63, u64::MAX];
@@ -157,4 +160,123 @@ pub fn hlcs() -> Vec<Vec<u8>> {
     ];
     texts.extend(texts.clone().iter().map(|text| format!("{good}\n{text}")));
     texts.into_iter().map(String::into_bytes).chain([vec![0xff; 30]]).collect()
+}
+
+pub const HEADER: &str = r#"{"alg":"EdDSA","typ":"JWT"}"#;
+
+/// The payload that claims the record of the checks, with further members of its `meta`.
+pub fn payload(meta: &str) -> String {
+    let (did, digest) = (signing_key().did(), Digest::of(PAYLOAD).to_hex());
+    format!(
+        r#"{{"claim":{{"hlc":"{STAMP}","key":{{"id":"document-1","owner":"{did}","type":"connector.observation"}},"meta":{{{meta}"version":"{STAMP}"}},"payload":"{digest}"}},"iss":"{did}"}}"#
+    )
+}
+
+/// Pairs of header and payload that are not taken, although the signature over them is right.
+pub fn claims() -> Vec<(String, String)> {
+    let header = |members: &str| (HEADER.replace('}', &format!(",{members}}}")), payload(""));
+    let changed = |from: &str, to: &str| (HEADER.to_owned(), payload("").replacen(from, to, 1));
+    let mut pairs = vec![(HEADER.to_owned(), format!("{}x", payload("")))];
+    for alg in ["none", "None", "nOnE", "HS256", "ES256", "EdDSA\\u0000", "eddsa", "RS256", ""] {
+        pairs.push((HEADER.replace("EdDSA", alg), payload("")));
+    }
+    pairs.extend(
+        [
+            r#""jwk":{"kty":"OKP"}"#,
+            r#""jku":"https://example.com/key""#,
+            r#""x5u":"https://example.com/key""#,
+            r#""kid":"../../dev/null""#,
+            r#""kid":"' OR 1=1; --""#,
+            r#""kid":null"#,
+            r#""crit":["exp"]"#,
+            r#""crit":[]"#,
+            r#""crit":"x""#,
+            r#""b64":false"#,
+            r#""alg":"EdDSA""#,
+            r#""al\u0067":"EdDSA""#,
+            r#""typ":"JWT""#,
+        ]
+        .map(header),
+    );
+    let issuer = format!(r#""iss":"{}""#, signing_key().did());
+    let hlc = format!(r#""hlc":"{STAMP}""#);
+    pairs.extend(
+        [
+            (issuer.as_str(), format!("{issuer},{issuer}")),
+            (&issuer, format!(r#"{issuer},"i\u0073s":"did:web:a""#)),
+            (&issuer, format!(r#"{issuer},"exp":9999999999"#)),
+            (&issuer, format!(r#"{issuer},"exp":null"#)),
+            (&issuer, format!(r#"{issuer},"nbf":"0""#)),
+            (&issuer, format!(r#"{issuer},"nbf":1e300"#)),
+            (&issuer, format!(r#"{issuer},"iat":-1"#)),
+            (&issuer, r#""iss":"did:web:example.com""#.to_owned()),
+            (&hlc, format!("{hlc},{hlc}")),
+            (&hlc, format!(r#"{hlc},"\u0068lc":"{STAMP}""#)),
+            (&hlc, format!(r#"{hlc},"more":1"#)),
+            (&hlc, r#""hlc":"1-0-a""#.to_owned()),
+        ]
+        .map(|(from, to)| changed(from, &to)),
+    );
+    for meta in [
+        r#""a":1,"a":1,"#,
+        r#""a":{"b":[{"c":1,"\u0063":2}]},"#,
+        r#""a":"\ud800","#,
+        r#""a":"\udc00\ud800","#,
+        r#""\ud800":1,"#,
+        r#""a":"\uffff","#,
+        r#""a":9007199254740993,"#,
+        r#""a":1e400,"#,
+        r#""a":0.1000000000000000055,"#,
+        r#""a":01,"#,
+        r#""a":NaN,"#,
+        r#""version":"x","#,
+        "\"a\":\"\u{0}\",",
+    ] {
+        pairs.push((HEADER.to_owned(), payload(meta)));
+    }
+    pairs
+}
+
+/// Header and payload as an input of the claim check.
+pub fn claim(header: &str, payload: &str) -> Vec<u8> {
+    [header.as_bytes(), &[0], payload.as_bytes()].concat()
+}
+
+/// Other spellings of a token that verifies, and texts that are nearly one.
+pub fn tokens() -> Vec<String> {
+    let good = token_of(HEADER.as_bytes(), payload("").as_bytes());
+    let parts: Vec<&str> = good.split('.').collect();
+    let [header, payload, signature] = parts[..] else { panic!("three parts") };
+    let zero = "A".repeat(86);
+    let mut tokens = vec![
+        String::new(),
+        "..".to_owned(),
+        ".".repeat(1_000_000),
+        format!("{header}.{payload}"),
+        format!("{good}.{signature}"),
+        format!("{good}."),
+        format!("{good}.."),
+        format!("{header}.{payload}."),
+        format!(".{payload}.{signature}"),
+        format!("{header}..{signature}"),
+        format!("{header}.{payload}.{zero}"),
+        format!("{header}.{payload}.{}", &signature[..84]),
+        format!("{}.{payload}.{signature}", "A".repeat(10_000_000)),
+        good.replace('-', "+").replace('_', "/") + "+",
+    ];
+    for junk in ["=", "==", "\n", " ", "\t", "\0", "A", "é", "\u{feff}"] {
+        tokens.extend([
+            format!("{good}{junk}"),
+            format!("{junk}{good}"),
+            good.replacen('.', &format!("{junk}."), 1),
+            good.replacen('.', &format!(".{junk}"), 1),
+        ]);
+    }
+    // The last digit of the signature has four spare bits.
+    let digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let (rest, last) = good.split_at(good.len() - 1);
+    tokens.extend(
+        digits.chars().filter(|d| *d != last.chars().next().unwrap()).map(|d| format!("{rest}{d}")),
+    );
+    tokens
 }

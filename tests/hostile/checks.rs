@@ -10,8 +10,10 @@
 
 use std::time::Duration;
 
+use base64ct::{Base64UrlUnpadded, Encoding as _};
 use connector_store::base::{
-    ConnectorName, Digest, DocumentId, Error, OwnerDid, Result, StorageFault, StreamKey, StreamKind,
+    ConnectorName, Digest, DocumentId, Error, OwnerDid, RecordFault, Result, StorageFault,
+    StreamKey, StreamKind,
 };
 use connector_store::domain::auth::PendingAuth;
 use connector_store::domain::connector::Connector;
@@ -20,7 +22,11 @@ use connector_store::domain::{Aggregate, StoredEvent};
 use connector_store::journal::{
     decode_event, decode_snapshot, decode_value, encode_event, encode_snapshot, encode_value,
 };
-use connector_store::records::{DidKey, Hlc, HlcClock};
+use connector_store::records::{
+    DidKey, Hlc, HlcClock, OBSERVATION_TYPE, RecordKey, RecordLimits, SignedRecord, SigningKey,
+    VerifiedRecord, parse, verify,
+};
+use serde_json::Value;
 
 /// A text as a DID.
 pub fn did(input: &[u8]) {
@@ -130,6 +136,94 @@ fn taken<T>(read: Result<T>) -> Option<T> {
         }
         Err(other) => panic!("{other:?}"),
     }
+}
+
+/// The stamp that a record of these checks has.
+pub const STAMP: &str = "001767225600000-00000000-node-a";
+/// The value that it has.
+pub const PAYLOAD: &[u8] = b"value";
+
+/// The key that signs it.
+pub fn signing_key() -> SigningKey {
+    SigningKey::ed25519_from_seed([7; 32])
+}
+
+/// The record of a token.
+pub fn record_of(token: &str) -> SignedRecord {
+    let owner = OwnerDid::try_from(&signing_key().did()).unwrap();
+    SignedRecord {
+        key: RecordKey::observation(&owner, &DocumentId::new("document-1").unwrap()),
+        hlc: Hlc::parse(STAMP).unwrap(),
+        op_jwt: token.into(),
+        op_hash: Digest::of(token.as_bytes()),
+        payload: Some(PAYLOAD.into()),
+    }
+}
+
+/// The token of a header and a payload, signed.
+pub fn token_of(header: &[u8], payload: &[u8]) -> String {
+    let part = Base64UrlUnpadded::encode_string;
+    let signed = format!("{}.{}", part(header), part(payload));
+    let signature = part(&signing_key().sign(signed.as_bytes()));
+    format!("{signed}.{signature}")
+}
+
+/// Reads and verifies a record. The default limits refuse a large one before anything else; a host
+/// that raises them must be safe, too.
+pub fn judge(record: &SignedRecord) -> Result<VerifiedRecord, RecordFault> {
+    let limits = RecordLimits::default();
+    let raised = RecordLimits { max_token_bytes: usize::MAX, max_payload_bytes: usize::MAX };
+    let parsed = match parse(record, &limits) {
+        Err(RecordFault::TooLarge { .. }) => {
+            assert!(record.op_jwt.len() > limits.max_token_bytes);
+            parse(record, &raised)?
+        }
+        other => other?,
+    };
+    let key = parsed.built_in_key().ok_or(RecordFault::UnknownKey)?;
+    assert_eq!(
+        format!("{:?}", DidKey::from_key(key.clone())),
+        format!("DidKey({})", parsed.issuer())
+    );
+    let verified = verify(&parsed, key)?;
+    assert_eq!(verified.check(record), Ok(()));
+    Ok(verified)
+}
+
+/// A token, or a whole record in JSON or as it is stored.
+pub fn token(input: &[u8]) {
+    if let Ok(token) = std::str::from_utf8(input) {
+        let _ = judge(&record_of(token));
+    }
+    if let Ok(record) = serde_json::from_slice::<SignedRecord>(input) {
+        let text = serde_json::to_vec(&record).unwrap();
+        assert!(serde_json::from_slice::<SignedRecord>(&text).unwrap() == record);
+        let _ = judge(&record);
+    }
+    if let Ok(record) = decode_value::<SignedRecord>(input) {
+        assert!(decode_value::<SignedRecord>(&encode_value(&record).unwrap()).unwrap() == record);
+    }
+}
+
+/// Header and payload of a token that is signed, with a zero byte between them. What verifies is what
+/// another reader of JSON reads.
+pub fn claim(input: &[u8]) {
+    let Some(middle) = input.iter().position(|byte| *byte == 0) else { return };
+    let (header, payload) = (&input[..middle], &input[middle + 1..]);
+    let record = record_of(&token_of(header, payload));
+    let Ok(verified) = judge(&record) else { return };
+    let header: Value = serde_json::from_slice(header).unwrap();
+    assert_eq!((&header["typ"], &header["alg"]), (&"JWT".into(), &"EdDSA".into()));
+    let payload: Value = serde_json::from_slice(payload).unwrap();
+    assert_eq!(payload["iss"], *verified.issuer);
+    assert_eq!(payload.get("exp"), None);
+    let claim = &payload["claim"];
+    assert_eq!(claim["key"]["type"], OBSERVATION_TYPE);
+    assert_eq!(claim["hlc"], STAMP);
+    assert_eq!(claim["meta"]["version"], verified.version.as_str());
+    assert_eq!(claim["payload"], Digest::of(PAYLOAD).to_hex());
+    let canonical = serde_json_canonicalizer::to_vec(claim).unwrap();
+    assert_eq!(verified.claim_digest, Digest::of(&canonical));
 }
 
 fn key_of(kind: StreamKind) -> StreamKey {

@@ -12,8 +12,9 @@ mod memory;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use connector_store::base::Json;
-use connector_store::journal::decode_value;
+use connector_store::base::{Json, RecordFault};
+use connector_store::journal::{decode_value, encode_value};
+use connector_store::records::{RecordLimits, parse};
 use memory::most_held;
 
 /// What a check may hold, whatever its input: a list may reserve room for one mebibyte before its
@@ -103,16 +104,83 @@ fn no_other_text_is_a_stamp() {
 }
 
 #[test]
+fn no_other_spelling_of_a_token_is_taken() {
+    let good = checks::token_of(cases::HEADER.as_bytes(), cases::payload("").as_bytes());
+    checks::judge(&checks::record_of(&good)).unwrap();
+    for token in cases::tokens() {
+        let start: String = token.chars().take(200).collect();
+        let judged = checks::judge(&checks::record_of(&token));
+        assert!(judged.is_err(), "{start}");
+        run(checks::token, token.as_bytes());
+    }
+    for input in cases::changed(good.as_bytes()).filter(|input| input != good.as_bytes()) {
+        if let Ok(token) = std::str::from_utf8(&input) {
+            assert!(checks::judge(&checks::record_of(token)).is_err(), "{token}");
+        }
+    }
+}
+
+#[test]
+fn a_large_token_is_refused_before_it_is_read() {
+    for token in cases::tokens().iter().filter(|token| token.len() > 64 << 10) {
+        let record = checks::record_of(token);
+        let held = most_held(|| {
+            let refused = parse(&record, &RecordLimits::default()).unwrap_err();
+            assert!(matches!(refused, RecordFault::TooLarge { what: "token", .. }), "{refused}");
+        });
+        assert!(held < 1_000, "{held} bytes held");
+    }
+}
+
+#[test]
+fn no_trick_of_a_header_or_a_claim_is_taken() {
+    for (header, payload) in cases::claims() {
+        let token = checks::token_of(header.as_bytes(), payload.as_bytes());
+        let judged = checks::judge(&checks::record_of(&token));
+        assert!(judged.is_err(), "{header} {payload}");
+        run(checks::claim, &cases::claim(&header, &payload));
+    }
+    let good = cases::claim(cases::HEADER, &cases::payload(r#""a":[1,"\ud83d\ude00"],"#));
+    run(checks::claim, &good);
+    cases::changed(&good).for_each(|input| run(checks::claim, &input));
+}
+
+/// Also where a host raised the limits: the text is then read to its end, or to its depth.
+#[test]
+fn json_of_any_shape_is_a_claim_or_refused() {
+    for text in cases::json() {
+        let meta = cases::payload(&format!("\"a\":{text},"));
+        for (header, payload) in [(cases::HEADER, &meta), (cases::HEADER, &text), (&text, &meta)] {
+            run(checks::claim, &cases::claim(header, payload));
+        }
+    }
+}
+
+#[test]
 #[ignore = "writes the seeds of the fuzz targets"]
 fn seeds() {
     let (events, snapshots) = cases::goldens();
-    for (target, inputs) in
-        [("event", events), ("snapshot", snapshots), ("did", cases::dids()), ("hlc", cases::hlcs())]
-    {
-        let folder =
-            PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/corpus").join(target);
+    let good = (cases::HEADER.to_owned(), cases::payload(""));
+    let token = checks::token_of(good.0.as_bytes(), good.1.as_bytes());
+    let record = checks::record_of(&token);
+    let mut tokens: Vec<_> = cases::tokens().into_iter().map(String::into_bytes).collect();
+    tokens.extend([token.into_bytes(), serde_json::to_vec(&record).unwrap()]);
+    tokens.push(encode_value(&record).unwrap());
+    let pairs = cases::claims().into_iter().chain([good]);
+    let claims = pairs.map(|(header, payload)| cases::claim(&header, &payload)).collect();
+    for (target, inputs) in [
+        ("claim", claims),
+        ("did", cases::dids()),
+        ("event", events),
+        ("hlc", cases::hlcs()),
+        ("snapshot", snapshots),
+        ("token", tokens),
+    ] {
+        let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+        let folder = root.join("tests/fuzz/corpus").join(target);
         std::fs::create_dir_all(&folder).unwrap();
-        for (index, input) in inputs.iter().filter(|input| input.len() < 4_096).enumerate() {
+        let small = inputs.iter().filter(|input| input.len() < 4_096);
+        for (index, input) in small.enumerate() {
             std::fs::write(folder.join(format!("seed-{index}")), input).unwrap();
         }
     }
