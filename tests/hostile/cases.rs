@@ -60,24 +60,24 @@ pub fn changed(input: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     cut.chain(flipped).chain(longer).chain(lengths)
 }
 
-/// JSON texts that a reader may fall over.
-pub fn json() -> Vec<String> {
+/// JSON texts that a reader may fall over: deep, wide, long, or said twice.
+pub fn json(many: usize) -> Vec<String> {
     let nested = |levels: usize, open: &str, close: &str| {
         format!("{}0{}", open.repeat(levels), close.repeat(levels))
     };
-    let members: Vec<String> = (0..1_000_000).map(|member| format!("\"{member}\":0")).collect();
+    let members: Vec<String> = (0..many).map(|member| format!("\"{member}\":0")).collect();
     let mut texts = vec![
         format!("{{{}}}", members.join(",")),
-        format!("[{}0]", "0,".repeat(1_000_000)),
-        "1".repeat(1_000_000),
-        format!("1e{}", "9".repeat(1_000_000)),
-        format!("\"{}\"", "\\u0000".repeat(100_000)),
-        "[".repeat(1_000_000),
+        format!("[{}0]", "0,".repeat(many)),
+        "1".repeat(many),
+        format!("1e{}", "9".repeat(many)),
+        format!("\"{}\"", "\\u0000".repeat(many)),
+        "[".repeat(many),
         r#""\ud800""#.to_owned(),
         r#""\udc00\ud800""#.to_owned(),
         r#"{"a":0,"a":1,"\u0061":2}"#.to_owned(),
     ];
-    for levels in [127, 128, 5_000, 1_000_000] {
+    for levels in [127, 128, 5_000, many] {
         texts.extend([nested(levels, "[", "]"), nested(levels, "{\"a\":", "}")]);
     }
     texts
