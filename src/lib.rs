@@ -31,6 +31,8 @@
 //! - `testing`: with the feature of that name, simulated time, seeded chance and storage that fails on
 //!   purpose.
 
+#![forbid(unsafe_code)]
+
 pub mod base;
 pub mod domain;
 pub mod journal;

@@ -3,8 +3,11 @@
 //! A hostile or damaged length can't take memory, and bytes behind the value are refused. The
 //! format byte lets another encoding take its place.
 
-use bincode::config::{Config, standard};
-use bincode::serde::{decode_from_slice, encode_to_vec};
+use bincode::BorrowDecode as _;
+use bincode::config::standard;
+use bincode::de::read::{Reader as _, SliceReader};
+use bincode::de::{Decoder as _, DecoderImpl};
+use bincode::serde::{BorrowCompat, encode_to_vec};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -18,6 +21,9 @@ const FORMAT_BINCODE_2: u8 = 1;
 const MAX_EVENT_BYTES: usize = 16 << 20;
 /// Largest snapshot: a connector with a million candidates.
 const MAX_SNAPSHOT_BYTES: usize = 1 << 30;
+/// What decoding counts for one encoded byte at most: the eight bytes of the widest integer in use,
+/// of which a small one is written as one.
+const MAX_CLAIM_PER_BYTE: usize = 8;
 
 fn encode<T: Serialize>(value: &T, max_bytes: usize, what: &'static str) -> Result<Vec<u8>> {
     let body = encode_to_vec(value, standard())
@@ -32,16 +38,26 @@ fn encode<T: Serialize>(value: &T, max_bytes: usize, what: &'static str) -> Resu
     Ok(bytes)
 }
 
-fn decode<T: DeserializeOwned, C: Config>(bytes: &[u8], config: C, what: &str) -> Result<T> {
+fn decode<T: DeserializeOwned>(bytes: &[u8], max_bytes: usize, what: &str) -> Result<T> {
     let (format, body) =
         bytes.split_first().ok_or_else(|| Error::damaged(format_args!("an empty {what}")))?;
     if *format != FORMAT_BINCODE_2 {
         return Err(Error::damaged(format_args!("{what} of unknown encoding {format}")));
     }
+    if body.len() > max_bytes {
+        return Err(Error::damaged(format_args!("a {what} of more than {max_bytes} bytes")));
+    }
+    // The library's limit is a constant. So all of it but what these bytes can need is claimed
+    // before: a length that they declare takes no more memory than they could fill.
+    let needed = body.len().saturating_mul(MAX_CLAIM_PER_BYTE);
+    let config = standard().with_limit::<{ usize::MAX }>();
+    let mut decoder = DecoderImpl::new(SliceReader::new(body), config, ());
     // The library's error may quote the bytes, so it is not passed on.
-    let (value, read) = decode_from_slice(body, config)
+    let BorrowCompat(value) = decoder
+        .claim_bytes_read(usize::MAX - needed)
+        .and_then(|()| BorrowCompat::<T>::borrow_decode(&mut decoder))
         .map_err(|_| Error::damaged(format_args!("a {what} that can't be decoded")))?;
-    if read != body.len() {
+    if decoder.reader().peek_read(1).is_some() {
         return Err(Error::damaged(format_args!("a {what} with bytes behind its end")));
     }
     Ok(value)
@@ -59,7 +75,7 @@ struct EventDecoder<'a>(&'a [u8]);
 
 impl PayloadDecoder for EventDecoder<'_> {
     fn decode<T: DeserializeOwned>(self) -> Result<T> {
-        decode(self.0, standard().with_limit::<MAX_EVENT_BYTES>(), "event")
+        decode(self.0, MAX_EVENT_BYTES, "event")
     }
 }
 
@@ -101,7 +117,7 @@ pub fn decode_snapshot<A: Aggregate>(schema: u16, payload: &[u8]) -> Result<A> {
             schema,
         });
     }
-    decode(payload, standard().with_limit::<MAX_SNAPSHOT_BYTES>(), "snapshot")
+    decode(payload, MAX_SNAPSHOT_BYTES, "snapshot")
 }
 
 /// The bytes of a command or an answer.
@@ -117,7 +133,7 @@ pub fn encode_value<T: Serialize>(value: &T) -> Result<Vec<u8>> {
 /// # Errors
 /// Damage.
 pub fn decode_value<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
-    decode(bytes, standard().with_limit::<MAX_EVENT_BYTES>(), "answer")
+    decode(bytes, MAX_EVENT_BYTES, "answer")
 }
 
 #[cfg(test)]
@@ -133,6 +149,16 @@ mod tests {
             assert!(decode_value::<Vec<u64>>(&bytes).is_err(), "{length}");
             assert!(decode_value::<String>(&bytes).is_err(), "{length}");
         }
+    }
+
+    /// Small integers are written shorter than they are counted when they are read.
+    #[test]
+    fn what_is_small_enough_to_be_written_is_small_enough_to_be_read() -> Result<()> {
+        let numbers = vec![7_u64; MAX_EVENT_BYTES - 5];
+        let bytes = encode_value(&numbers)?;
+        assert_eq!(bytes.len(), MAX_EVENT_BYTES + 1);
+        assert_eq!(decode_value::<Vec<u64>>(&bytes)?, numbers);
+        Ok(())
     }
 
     #[test]

@@ -1,0 +1,7 @@
+//! A token, or a whole record. It knows the check alone.
+#![no_main]
+
+#[path = "../../hostile/checks.rs"]
+mod checks;
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| checks::token(input));
