@@ -249,6 +249,7 @@ async fn each_owner_and_document_with_copies_is_named_once_in_byte_order(
             let page: Vec<(OwnerDid, DocumentId)> = storage.observed(after.as_ref(), limit).await?;
             assert!(page.len() <= usize::try_from(limit).unwrap_or_default());
             let Some(last) = page.last() else { break };
+            assert!(after.as_ref() < Some(last), "each page is behind the one before it");
             after = Some(last.clone());
             found.extend(
                 page.iter().map(|(of, id)| (of.as_str().to_owned(), id.as_str().to_owned())),
