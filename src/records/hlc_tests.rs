@@ -219,4 +219,40 @@ proptest! {
             }
         }
     }
+
+    #[test]
+    fn every_stamp_is_above_all_that_was_given_or_seen(
+        steps in proptest::collection::vec(
+            (
+                proptest::option::of(0..=DRIFT + 2),
+                prop_oneof![0..3_u32, u32::MAX - 2..=u32::MAX],
+                "[a-z]",
+                -2..3_i64,
+            ),
+            1..50,
+        ),
+    ) {
+        let mut clock = clock();
+        let mut greatest: Option<Hlc> = None;
+        for (seen_ahead, counter, node, wall) in steps {
+            let wall = WALL + wall;
+            match seen_ahead {
+                None => {
+                    let given = clock.now(wall).unwrap();
+                    prop_assert!(Some(&given) > greatest.as_ref(), "{given} after {greatest:?}");
+                    greatest = Some(given);
+                }
+                Some(ahead) => {
+                    let seen = stamp(wall + ahead, counter, &node);
+                    prop_assert_eq!(clock.observe(&seen, wall).is_ok(), ahead <= DRIFT);
+                    if ahead <= DRIFT {
+                        greatest = greatest.max(Some(seen));
+                    }
+                }
+            }
+        }
+        // What was refused did not drag it: it is at most the drift ahead, and a full counter more.
+        let last = clock.now(WALL - 2).unwrap();
+        prop_assert!(last.wall_ms() <= WALL + 2 + DRIFT + 1, "{last}");
+    }
 }

@@ -74,7 +74,7 @@ impl Issuer {
 
 /// The grammar of a DID, where each has one spelling: a percent sign stands before two upper-case hex
 /// digits of a byte that could not stand as itself.
-fn is_did(text: &str) -> bool {
+pub(super) fn is_did(text: &str) -> bool {
     let Some((method, id)) = text.strip_prefix("did:").and_then(|rest| rest.split_once(':')) else {
         return false;
     };

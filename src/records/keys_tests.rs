@@ -132,3 +132,68 @@ fn debug_shows_no_secret() {
         assert!(!shown.contains("0707") && !shown.contains("7, 7"), "{shown}");
     }
 }
+
+/// Made for these tests with the secret scalar SHA-256("edge"): each satisfies the equation of
+/// verification, with or without the cofactor.
+#[test]
+fn an_ed25519_signature_with_a_point_of_small_order_is_refused() {
+    let key = "ecca903340f79636716a49e9b77e754613e08d67f83455d1cea5b947b32e82c6";
+    let mixed_key = "a3327aceb7160937843fc4ad6b0673ef0479431515ea3f02f3274aabff831767";
+    let verifies = |key: &str, signature: &str| {
+        let key = PublicKey::Ed25519(Ed25519PublicKey::from_bytes(&hex(key)).unwrap());
+        key.verifies(b"message", &hex(signature))
+    };
+    for (what, key, signature) in [
+        (
+            "R is the neutral point: it holds without the cofactor",
+            key,
+            "01000000000000000000000000000000000000000000000000000000000000002ce1465ca3ac0fe9\
+             725de3fbbc6afccfe1a36c390352d08274ba36486f0bed06",
+        ),
+        (
+            "R is the neutral point, y written as p + 1",
+            key,
+            "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7ff80fcbf4a4951325\
+             e90ee17c5431e8ebbaf3e55e591ccf30e5916bbec449a30d",
+        ),
+        (
+            "R is the neutral point, with a sign that 0 has not",
+            key,
+            "01000000000000000000000000000000000000000000000000000000000000808758daa9ac68fa5d\
+             6b19e9c24dc5eb317a54f0a111729ef8ed9ccedec5af3307",
+        ),
+        (
+            "R is of order 2",
+            key,
+            "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7fb1c34aad05f02e86\
+             f562b7ea57660ec213a965d009a727ff30073ae065b9f907",
+        ),
+        (
+            "R is of order 4",
+            key,
+            "00000000000000000000000000000000000000000000000000000000000000805d7f462cef4dffce\
+             66eda567d88e7476a645839ab0e66c2913386a89ed768608",
+        ),
+        (
+            "R is of order 8",
+            key,
+            "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a2c6e7e6532ad2d8d\
+             1b71e4f9b62bd16a2b25ab2c9a23655c697f25230aab280c",
+        ),
+        (
+            "the key has a part of small order, and it holds with the cofactor alone",
+            mixed_key,
+            "1d84c09c915b1e355f4130b3950f6754270b37696f36f1b6ca5d4a9b4cf48860aba91627ff29fbea\
+             85f6332f205904024da7b0bdc10488cd33ab1eb150fd690b",
+        ),
+    ] {
+        assert!(!verifies(key, signature), "{what}");
+    }
+    // Key and R have parts of small order that cancel out: the equation holds as it is written, and
+    // neither point is itself of small order.
+    assert!(verifies(
+        mixed_key,
+        "3f1cd3ec12319bbe09dc4f55283b4a6d920ecbc57968915891c872b2fcc04418a3a9e7058c8c009ce4be0d61\
+         8d5ccd7e3c55b5ecba89807693afc9b5f0fb8f03"
+    ));
+}

@@ -8,6 +8,8 @@ mod copies;
 mod decimal;
 mod did;
 mod exchanged;
+#[cfg(test)]
+mod given;
 mod hlc;
 mod i_json;
 mod issuer;
