@@ -7,13 +7,15 @@
 //!
 //! | key | handle | what it owns |
 //! |---|---|---|
-//! | a document | [`Store::document`] | entity trim, operations, projection watch, document sweep |
+//! | a document | [`Store::document`] | entity trim, operations, projection watch, observation copies, repair obligation, document sweep |
 //! | an owner's connector | [`Store::connector`] | sync state, lease, receipts, candidates, checkpoints |
 //! | a pending authorization | [`Store::create_pending_auth`], [`Store::consume_pending_auth`] | one record, consumed once |
 //!
 //! A [`Lease`] gives a [`Session`], whose handles are fenced. A [`ClaimedOperation`] is one write to
 //! the provider in the hands of its holder; its page tells the protocol. [`Store::read_winners`] says
-//! which fetched values may be applied. [`Store::unit_of_work`] writes on several keys at once, and
+//! which fetched values may be applied. [`DocumentRef::put_observation_copy`] takes signed copies of
+//! observation records, [`DocumentRef::observation_decision`] says what they come to, and
+//! [`Store::records`] is both for a layer that replicates them. [`Store::unit_of_work`] writes on several keys at once, and
 //! [`Store::forget_connection`] disconnects an account. [`Store::events`] is the feed of everything that
 //! happened, [`Store::due_work`] that of everything whose time has come; [`Store::health`] names what is
 //! left undone. Every call answers with [`Result`]; [`Error::class`] says whether it was refused, may be

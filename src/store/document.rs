@@ -14,7 +14,8 @@ use crate::journal::RowQuery;
 /// writer was faster.
 const MAX_SWEEP_STARTS: u32 = 8;
 
-/// A handle on a document: its entity trim, its operations, its watch and its sweep.
+/// A handle on a document: its entity trim, its operations, its watch, its observation copies and
+/// repair obligation, and its sweep.
 ///
 /// Every method is carried out whole or not at all, also when its future is dropped. Through a
 /// session's handle every method answers [`Error::LeaseLost`], too, once the lease is lost.

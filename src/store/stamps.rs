@@ -60,3 +60,25 @@ impl Store {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_column_of_a_stamp_is_looked_at() {
+        let is_stamp = |table: Table, name: &str| {
+            name.ends_with("hlc") || (table == Table::Operation && name == "version")
+        };
+        let mut stamps = Vec::new();
+        for table in Table::ALL {
+            let columns = table.spec().columns.iter().enumerate();
+            let found = columns.filter(|(_, column)| is_stamp(table, column.name));
+            stamps.extend(found.map(|(at, _)| (table, at)));
+        }
+        for stamp in &stamps {
+            assert!(STAMP_COLUMNS.contains(stamp), "{stamp:?}");
+        }
+        assert_eq!(stamps.len(), STAMP_COLUMNS.len());
+    }
+}

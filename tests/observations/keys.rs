@@ -2,15 +2,18 @@
 //! rotated, revoked, or can't be told.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+use std::time::Duration;
 
 use connector_store::base::RecordFault;
 use connector_store::domain::Table;
 use connector_store::records::AnySigner;
-use connector_store::{Error, MemoryJournal, ReadWinner, StoreBuilder};
+use connector_store::{Error, MemoryJournal, OwnerDid, ReadWinner, SignerPolicy, StoreBuilder};
 
 use crate::common::{
-    Registry, WEB_DID, code, decided, decision, did, document, folder, host_on, host_with, issuers,
-    json, person, put, said, said_for, stamp, web_key,
+    Registry, WEB_DID, bounded, code, decided, decision, did, document, folder, host_on, host_with,
+    issuers, json, person, put, said, said_for, stamp, web_key,
 };
 
 fn registered(registry: &Arc<Registry>) -> impl FnOnce(StoreBuilder) -> StoreBuilder {
@@ -181,4 +184,62 @@ async fn the_policy_comes_before_the_key() {
     let foreign = said_for(&web_key(7, "k1"), &did(&person(1)), "d", 1, Some("v"));
     assert_eq!(code(put(&host.store, &foreign).await), "CONNECTOR_INVALID_OBSERVATION_RECORD");
     assert_eq!(registry.asked(), 0);
+}
+
+/// A registry that never answers costs its callers their time and nobody else anything.
+#[tokio::test]
+async fn a_registry_that_hangs_ends_the_call_and_a_later_one_is_served() {
+    let registry = Registry::with(&[("k1", 7)]);
+    let host = host_with(registered(&registry)).await;
+    let record = said(&web_key(7, "k1"), "d", 1, "v");
+    registry.is_stuck.store(true, Ordering::SeqCst);
+    let (store, stuck) = (host.store.clone(), record.clone());
+    let call = tokio::spawn(async move { put(&store, &stuck).await });
+    while registry.asked() == 0 {
+        tokio::task::yield_now().await;
+    }
+    put(&host.store, &said(&person(1), "d", 1, "v")).await.unwrap();
+    registry.is_stuck.store(false, Ordering::SeqCst);
+    let limit = Duration::from_secs(30);
+    host.clock.someone_sleeps_for(limit).await;
+    host.clock.advance(limit);
+    let timed_out = bounded(call).await.unwrap().unwrap_err();
+    assert!(matches!(timed_out, Error::TimedOut) && timed_out.is_retryable(), "{timed_out:?}");
+    bounded(put(&host.store, &record)).await.unwrap();
+    assert_eq!(registry.asked(), 2);
+}
+
+/// The work of a call that was given up is not lost, and nobody waits for it in vain.
+#[tokio::test]
+async fn a_dropped_put_holds_up_nobody() {
+    let registry = Registry::with(&[("k1", 7)]);
+    let host = host_with(registered(&registry)).await;
+    let record = said(&web_key(7, "k1"), "d", 1, "v");
+    for _ in 0..20 {
+        // Polled once, so it is on its way, then dropped.
+        let mut given_up = Box::pin(put(&host.store, &record));
+        let first = std::future::poll_fn(|context| Poll::Ready(given_up.as_mut().poll(context)));
+        let _ = first.await;
+        drop(given_up);
+    }
+    bounded(put(&host.store, &record)).await.unwrap();
+    assert_eq!(registry.asked(), 1);
+}
+
+#[tokio::test]
+async fn a_policy_that_panics_ends_the_call_alone() {
+    struct Bomb(AtomicBool);
+    impl SignerPolicy for Bomb {
+        fn allows(&self, _: &str, _: &OwnerDid) -> bool {
+            assert!(!self.0.swap(false, Ordering::SeqCst), "it panics as it was told to");
+            true
+        }
+    }
+    let bomb = Arc::new(Bomb(AtomicBool::new(true)));
+    let change = |builder: StoreBuilder| builder.accept_foreign_owners().signer_policy(bomb);
+    let host = host_with(change).await;
+    let record = said(&person(1), "d", 1, "v");
+    let stopped = bounded(put(&host.store, &record)).await.unwrap_err();
+    assert!(matches!(stopped, Error::ActorStopped) && stopped.is_retryable(), "{stopped:?}");
+    bounded(put(&host.store, &record)).await.unwrap();
 }

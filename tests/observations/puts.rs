@@ -1,13 +1,16 @@
 //! Which records are taken, and what a put does to those that stand.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 use connector_store::base::RecordFault;
 use connector_store::domain::Table;
 use connector_store::records::{AllowList, AnySigner, RecordSigner, SigningKey};
-use connector_store::{Clock as _, Digest, Error, MemoryJournal, SignedRecord, StoreBuilder};
+use connector_store::testing::{Fault, Gate, Stage};
+use connector_store::{
+    Clock as _, Digest, Error, MemoryJournal, SignedRecord, StoreBuilder, StreamKey,
+};
 
 use crate::common::{
     Owners, all_sorted, code, decided, did, document, host, host_on, host_with, issuers, person,
@@ -271,4 +274,38 @@ async fn limits_are_held_at_the_put_alone() {
     assert_eq!(decided(&host.store, &did(&ada), "d").await.unwrap(), "a long value");
     let again = fault(put(&host.store, &record).await);
     assert_eq!(again, RecordFault::TooLarge { what: "payload", max_bytes: 3 });
+}
+
+/// Payloads are in rows, not in events, and bound a batch all the same.
+#[tokio::test]
+async fn a_batch_is_bounded_by_its_payloads() {
+    let (host, ada) = (host().await, person(1));
+    let (gate, sizes) = (Gate::new(), Arc::new(Mutex::new(Vec::new())));
+    let seen = Arc::clone(&sizes);
+    host.faults.observe(move |stage, batch| {
+        if matches!(stage, Stage::BeforeCommit) {
+            seen.lock().unwrap().push(batch.len());
+        }
+    });
+    host.faults.next_append(Fault::StallBefore(gate.clone()));
+    let value = "x".repeat(1 << 20);
+    let puts: Vec<_> = (0..20)
+        .map(|name| {
+            let (store, record) = (host.store.clone(), said(&ada, &format!("d{name}"), 1, &value));
+            tokio::spawn(async move { put(&store, &record).await })
+        })
+        .collect();
+    while host.store.stats().commands < 20 {
+        tokio::task::yield_now().await;
+    }
+    // Keys are held behind what came before, so by then all puts have been handed over.
+    let keys = (0..20).map(|name| StreamKey::Document(document(format!("d{name}"))));
+    drop(host.store.unit_of_work(keys).await.unwrap());
+    gate.open();
+    for put in puts {
+        put.await.unwrap().unwrap();
+    }
+    let sizes = sizes.lock().unwrap();
+    assert_eq!(sizes.iter().sum::<usize>(), 20);
+    assert_eq!(sizes.iter().max(), Some(&8), "{sizes:?}");
 }

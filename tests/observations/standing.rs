@@ -232,6 +232,7 @@ async fn a_fenced_put_and_one_with_an_id_are_always_decided() {
     let with_id = || host.store.document(&document("d")).with_command_id(id);
     with_id().put_observation_copy(&record).await.unwrap();
     with_id().put_observation_copy(&record).await.unwrap();
+    put(&host.store, &newer).await.unwrap();
     let mismatch = with_id().put_observation_copy(&newer).await;
     assert_eq!(code(mismatch), "CONNECTOR_COMMAND_MISMATCH");
 }
