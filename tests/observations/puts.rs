@@ -149,7 +149,8 @@ async fn a_payload_of_another_record_beside_a_known_token_is_refused() {
     let (good, other) = (said(&ada, "d", 1, "v"), said(&ada, "e", 1, "w"));
     put(&host.store, &good).await.unwrap();
     put(&host.store, &other).await.unwrap();
-    let swaps: [(&str, fn(&mut SignedRecord, &SignedRecord)); 5] = [
+    type Swap = fn(&mut SignedRecord, &SignedRecord);
+    let swaps: [(&str, Swap); 5] = [
         ("payload", |record, other| record.payload = other.payload.clone()),
         ("payload", |record, _| record.payload = None),
         ("hlc", |record, _| record.hlc = stamp(2)),
