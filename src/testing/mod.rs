@@ -6,6 +6,8 @@
 mod chance;
 mod clock;
 #[cfg(all(unix, feature = "postgres"))]
+mod pgbouncer;
+#[cfg(all(unix, feature = "postgres"))]
 mod postgres;
 #[cfg(all(unix, feature = "postgres"))]
 mod service;
@@ -13,6 +15,8 @@ mod storage;
 
 pub use chance::{SeededIds, SeededJitter};
 pub use clock::SimClock;
+#[cfg(all(unix, feature = "postgres"))]
+pub use pgbouncer::TestPgBouncer;
 #[cfg(all(unix, feature = "postgres"))]
 pub use postgres::{Stop, TestPostgres};
 pub use storage::{Chances, Fault, FaultyStorage, Gate, Stage};

@@ -1,5 +1,6 @@
 //! The server of the tests itself: it starts, keeps what was committed, fails over, and is gone.
 
+use super::super::TestPgBouncer;
 use super::*;
 
 fn count(server: &TestPostgres) -> String {
@@ -46,4 +47,20 @@ fn a_synchronous_standby_has_every_commit_and_takes_over() {
     standby.promote().unwrap();
     standby.sql("postgres", "INSERT INTO kept VALUES (2)").unwrap();
     assert_eq!(count(&standby), "2");
+}
+
+#[test]
+fn a_pooler_stands_before_the_server() {
+    let Some(server) = TestPostgres::shared().unwrap() else { return };
+    let Some(pooler) = TestPgBouncer::start(&server, 2).unwrap() else { return };
+    let database = server.create_database().unwrap();
+    let ask = |statement: &str| {
+        let mut psql = server.program("psql").unwrap();
+        service::run(psql.args(["-X", "-A", "-t", "-c", statement]).arg(pooler.url(&database)))
+    };
+    assert_eq!(ask("SELECT current_database()").unwrap(), database);
+    let url = pooler.url(&database);
+    drop(pooler);
+    let mut psql = server.program("psql").unwrap();
+    assert!(service::run(psql.args(["-X", "-c", "SELECT 1"]).arg(url)).is_err());
 }
