@@ -2,25 +2,22 @@
 //!
 //! It is configured as it comes, so it refuses what it does not know. It knows no store.
 
-use std::io::{Error, ErrorKind, Result};
+use std::io::Result;
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::process::Child;
 
 use super::postgres::TestPostgres;
 use super::service::{self, Folder};
-
-/// How often it is asked whether it answers, and how long between.
-const TRIES: u32 = 500;
-const PAUSE: Duration = Duration::from_millis(20);
 
 /// A running pooler in transaction mode. Dropped, it is stopped and removed.
 #[derive(Debug)]
 pub struct TestPgBouncer {
     // Held, not read: what runs in it ends with it.
-    // Held, not read: what runs in it ends with it.
-    _folder: Folder,
+    server: Child,
     port: u16,
+    // Held, not read: it is removed with the last of its files.
+    _folder: Folder,
 }
 
 impl TestPgBouncer {
@@ -48,7 +45,6 @@ impl TestPgBouncer {
              pool_mode = transaction\n\
              default_pool_size = {pool_size}\n\
              max_client_conn = 1000\n\
-             logfile = {place}/log\n\
              pidfile = {place}/pid\n",
             server.port()
         );
@@ -56,20 +52,23 @@ impl TestPgBouncer {
         let file = folder.path().join("settings.ini");
         std::fs::write(&file, settings)?;
         let log = folder.path().join("log");
-        service::run_silently(service::command(program)?.args(["-q", "-d"]).arg(&file), &log)?;
-        for _ in 0..TRIES {
-            if TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok() {
-                return Ok(Some(Self { _folder: folder, port }));
-            }
-            std::thread::sleep(PAUSE);
-        }
-        let said = std::fs::read_to_string(log).unwrap_or_default();
-        Err(Error::new(ErrorKind::TimedOut, format!("PgBouncer does not answer: {said}")))
+        let mut server = service::spawn(service::command(program)?.arg("-q").arg(&file), &log)?;
+        let answers = || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok();
+        service::until(&mut server, &log, answers)?;
+        Ok(Some(Self { server, port, _folder: folder }))
     }
 
     /// The URL of a database of its server, through it.
     #[must_use]
     pub fn url(&self, database: &str) -> String {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
+    }
+}
+
+impl Drop for TestPgBouncer {
+    fn drop(&mut self) {
+        // One that has ended already needs no end.
+        let _ = self.server.kill();
+        let _ = self.server.wait();
     }
 }

@@ -5,9 +5,9 @@
 
 use std::io::{Result, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::service::{self, Folder};
 
@@ -41,9 +41,10 @@ pub enum Stop {
 #[derive(Debug)]
 pub struct TestPostgres {
     programs: PathBuf,
-    folder: Folder,
     port: u16,
     databases: AtomicU64,
+    server: Mutex<Option<Child>>,
+    folder: Folder,
 }
 
 impl TestPostgres {
@@ -128,7 +129,9 @@ impl TestPostgres {
             Stop::Fast => "fast",
             Stop::Immediate => "immediate",
         };
-        self.control(&["stop", "-m", mode])
+        self.control(&["stop", "-m", mode])?;
+        // Waited for, so that nothing is left of the process.
+        self.server().take().map_or(Ok(()), |mut server| server.wait().map(drop))
     }
 
     /// Starts it after a stop, and waits until it answers.
@@ -136,7 +139,13 @@ impl TestPostgres {
     /// # Errors
     /// If it does not start.
     pub fn start_again(&self) -> Result<()> {
-        self.control(&["start"])
+        let log = self.folder.path().join("log");
+        let mut server =
+            service::spawn(self.program("postgres")?.arg("-D").arg(self.data()), &log)?;
+        let answer = || self.sql("postgres", "SELECT 1").is_ok();
+        let answered = service::until(&mut server, &log, answer);
+        *self.server() = Some(server);
+        answered
     }
 
     /// Stops it and starts it again.
@@ -188,7 +197,8 @@ impl TestPostgres {
         let control = programs.join("pg_ctl");
         let farewell = format!("'{}' stop -D \"$0/data\" -m immediate -s", control.display());
         let (folder, port) = (Folder::new(&farewell)?, service::free_port()?);
-        Ok(Self { programs, folder, port, databases: AtomicU64::new(0) })
+        let (databases, server) = (AtomicU64::new(0), Mutex::new(None));
+        Ok(Self { programs, port, databases, server, folder })
     }
 
     fn set_up_network(&self) -> Result<()> {
@@ -208,13 +218,12 @@ impl TestPostgres {
     }
 
     fn control(&self, action: &[&str]) -> Result<()> {
-        let log = self.folder.path().join("log");
-        let mut control = self.program("pg_ctl")?;
-        control.args(action).args(["-w", "-s", "-t", PATIENCE]).arg("-D").arg(self.data());
-        if action == ["start"] {
-            control.arg("-l").arg(&log);
-        }
-        service::run_silently(&mut control, &log)
+        let patience = ["-w", "-s", "-t", PATIENCE, "-D"];
+        service::run(self.program("pg_ctl")?.args(action).args(patience).arg(self.data())).map(drop)
+    }
+
+    fn server(&self) -> MutexGuard<'_, Option<Child>> {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn program(&self, name: &str) -> Result<Command> {
@@ -223,6 +232,13 @@ impl TestPostgres {
 
     fn data(&self) -> PathBuf {
         self.folder.path().join("data")
+    }
+}
+
+impl Drop for TestPostgres {
+    fn drop(&mut self) {
+        // What can't be stopped here is left to the guard of the folder.
+        let _ = self.stop(Stop::Immediate);
     }
 }
 

@@ -6,9 +6,13 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 /// As this user servers run that refuse to run as root.
 const USER: &str = "postgres";
+/// How often a server is asked whether it answers, and how long between.
+const TRIES: u32 = 2_000;
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// What a test does whose server is not installed: nothing, loudly, unless it must be there.
 pub(super) fn skip<T>(server: &str) -> Result<Option<T>> {
@@ -31,9 +35,9 @@ pub(super) fn command(program: impl AsRef<Path>) -> Result<Command> {
     let program = program.as_ref();
     let is_root = run(Command::new("id").arg("-u"))? == "0";
     let mut command = if is_root {
-        let mut runuser = Command::new("runuser");
-        runuser.args(["-u", USER, "--"]).arg(program);
-        runuser
+        let mut setpriv = Command::new("setpriv");
+        setpriv.args(["--reuid", USER, "--regid", USER, "--init-groups"]).arg(program);
+        setpriv
     } else {
         Command::new(program)
     };
@@ -52,15 +56,27 @@ pub(super) fn run(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
 }
 
-/// Runs it to its end where it starts a server, which would hold a pipe open.
-pub(super) fn run_silently(command: &mut Command, log: &Path) -> Result<()> {
-    let status =
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
-    if !status.success() {
-        let said = std::fs::read_to_string(log).unwrap_or_default();
-        return Err(Error::other(format!("{command:?}: {status}: {said}")));
+/// Starts a server, which writes to the log.
+pub(super) fn spawn(command: &mut Command, log: &Path) -> Result<Child> {
+    let log = std::fs::File::options().create(true).append(true).open(log)?;
+    command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0).spawn()
+}
+
+/// Waits until it is so while the server runs.
+pub(super) fn until(server: &mut Child, log: &Path, is_so: impl Fn() -> bool) -> Result<()> {
+    let mut fault = ErrorKind::TimedOut;
+    for _ in 0..TRIES {
+        if is_so() {
+            return Ok(());
+        }
+        if server.try_wait()?.is_some() {
+            fault = ErrorKind::BrokenPipe;
+            break;
+        }
+        std::thread::sleep(PAUSE);
     }
-    Ok(())
+    let said = std::fs::read_to_string(log).unwrap_or_default();
+    Err(Error::new(fault, format!("no answer of the server: {said}")))
 }
 
 /// A port of the loopback that nobody listens on.
@@ -91,7 +107,7 @@ impl Folder {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // What ends a group of processes ends the tests, and the guard comes after them.
+            // What ends the tests' group of processes must leave the guard to end the servers.
             .process_group(0)
             .spawn()?;
         Ok(Self { path, guard })
