@@ -20,7 +20,7 @@ const SHORT: Duration = Duration::from_secs(2);
 const SLACK: Duration = Duration::from_secs(5);
 
 /// Calls until it is done, as a caller does that is told that it may.
-async fn insist<T>(call: impl AsyncFn() -> Result<T, Error>) -> T {
+async fn insist<T, F: Future<Output = Result<T, Error>>>(call: impl Fn() -> F) -> T {
     bounded(async {
         loop {
             match call().await {
@@ -36,7 +36,7 @@ async fn insist<T>(call: impl AsyncFn() -> Result<T, Error>) -> T {
 /// The host works, and all that is stored fits together.
 async fn assert_well(host: &Host) {
     let handle = host.store.document(&document("well"));
-    insist(async || set_trim(&handle, 1).await).await;
+    insist(|| set_trim(&handle, 1)).await;
     assert_eq!(trim(&handle).await, Some(1));
     assert_sound(&host.store).await;
 }
@@ -114,8 +114,9 @@ async fn a_connection_that_is_cut_at_any_byte_tears_no_command() {
 async fn an_outcome_that_cannot_be_looked_up_in_time_is_unknown_and_repeated_by_its_id() {
     let Some(world) = World::new() else { return };
     let (proxy, host) = world.proxied(SHORT).await;
+    let trimmed = host.store.document(&document("a"));
     for (cut, is_written) in [(Cut::Before, 0), (Cut::After, 1)] {
-        insist(async || set_trim(&host.store.document(&document("a")), 1).await).await;
+        insist(|| set_trim(&trimmed, 1)).await;
         let (id, before) = (Uuid::now_v7(), world.events());
         let handle = connector(&host.store, "o").with_command_id(id);
         proxy.at_commit_and_close(cut);
@@ -126,7 +127,8 @@ async fn an_outcome_that_cannot_be_looked_up_in_time_is_unknown_and_repeated_by_
         assert!(is_unknown, "{cut:?}: {error:?}");
         assert_eq!(world.events() - before, is_written, "{cut:?}");
         proxy.reopen();
-        insist(async || handle.acquire_lease(&holder("a"), SECOND).await).await;
+        let same = holder("a");
+        insist(|| handle.acquire_lease(&same, SECOND)).await;
         assert_eq!(world.events(), before + 1, "{cut:?}");
     }
     assert_well(&host).await;
@@ -169,7 +171,7 @@ async fn while_the_server_is_out_of_reach_errors_are_retryable_and_the_host_goes
         assert!(error.is_retryable(), "{error:?}");
     }
     proxy.reopen();
-    let read = insist(async || handle.entity_trim().await).await.unwrap();
+    let read = insist(|| handle.entity_trim()).await.unwrap();
     assert_eq!(read.trimmed_fields, json(1));
     assert_well(&host).await;
 }
@@ -185,16 +187,14 @@ async fn a_server_that_restarts_loses_and_doubles_nothing_that_was_acknowledged(
         tokio::spawn(async move {
             for value in 0..EACH {
                 let with_id = handle.with_command_id(Uuid::now_v7());
-                insist(async || set_trim(&with_id, value).await).await;
+                insist(|| set_trim(&with_id, value)).await;
             }
         })
     });
     let writers: Vec<_> = writers.collect();
     let quarter = i64::try_from(KEYS).unwrap() * EACH / 4;
     for (how, written) in [(Stop::Fast, quarter), (Stop::Immediate, 2 * quarter)] {
-        while world.events() < written {
-            settle().await;
-        }
+        until_events(&world, written).await;
         world.server.restart(how).unwrap();
     }
     for writer in writers {
@@ -214,7 +214,10 @@ async fn five_hundred_commands_need_no_more_connections_than_a_host_has() {
     let few = [("max_connections", "10"), ("superuser_reserved_connections", "0")];
     let Some(world) = World::alone(&few) else { return };
     let proxy = crate::proxy::Proxy::start(world.server.port()).await;
-    let options = || PostgresOptions::new(proxy.url(&world.database)).readers(2);
+    let options = || {
+        let options = PostgresOptions::new(proxy.url(&world.database)).readers(2);
+        options.connect_timeout(SHORT / 4)
+    };
     let host = world.open(options(), |builder| builder.command_timeout(SHORT)).await.unwrap();
     let mut others = hog(&world).await;
     let commands = (0..500).map(|index| {

@@ -81,13 +81,16 @@ async fn units_of_two_hosts_over_the_same_keys_are_whole() {
         tokio::spawn(async move {
             let mut done = 0;
             while done < EACH {
-                let unit = store.unit_of_work(both()).await.unwrap();
-                for name in ["x", "y"] {
-                    count_up(&unit.connector(&owner(name), &folder())).await.unwrap();
-                }
-                match unit.commit().await {
+                let counted = async {
+                    let unit = store.unit_of_work(both()).await?;
+                    for name in ["x", "y"] {
+                        count_up(&unit.connector(&owner(name), &folder())).await?;
+                    }
+                    unit.commit().await
+                };
+                match counted.await {
                     Ok(()) => done += 1,
-                    Err(error) => assert!(error.is_retryable(), "{error:?}"),
+                    Err(error) => assert!(matches!(error, Error::Contention), "{error:?}"),
                 }
             }
         })
@@ -144,9 +147,7 @@ async fn what_was_decided_behind_an_append_that_lost_is_decided_again() {
     settle().await;
     assert_eq!(count_up(&there).await.unwrap().version, 1);
     gate.open();
-    let mut versions = [first, second].map(|write| async { bounded(write).await.unwrap() });
-    let [first, second] = &mut versions;
-    let (first, second) = (std::pin::pin!(first).await, std::pin::pin!(second).await);
+    let (first, second) = (bounded(first).await.unwrap(), bounded(second).await.unwrap());
     assert_eq!((first.unwrap().version, second.unwrap().version), (2, 3));
     assert_eq!((count(&there).await, world.events()), (4, 4));
     assert_sound(&a.store).await;
@@ -238,7 +239,8 @@ async fn one_bad_append_among_fifty_fails_alone() {
     let batches = Arc::new(std::sync::Mutex::new(Vec::new()));
     let seen = Arc::clone(&batches);
     host.faults.observe(move |stage, batch| {
-        if stage == Stage::AfterCommit {
+        let bad = document_key("25").stream_name();
+        if batch.iter().any(|append| append.parts[0].stream == bad) && stage == Stage::AfterCommit {
             seen.lock().unwrap().push(batch.len());
         }
     });
@@ -254,7 +256,7 @@ async fn one_bad_append_among_fifty_fails_alone() {
         let expected = if index == 25 { "CONNECTOR_LEASE_LOST" } else { "ok" };
         assert_eq!(bounded(write).await.unwrap(), expected, "{index}");
     }
-    assert!(batches.lock().unwrap().iter().any(|batch| *batch >= 40), "{batches:?}");
+    assert!(batches.lock().unwrap().iter().all(|batch| *batch > 1), "{batches:?}");
     assert_sound(&host.store).await;
 }
 

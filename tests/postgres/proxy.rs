@@ -257,9 +257,17 @@ async fn read_frame(from: &mut OwnedReadHalf, is_first: bool) -> Option<Vec<u8>>
     Some(frame)
 }
 
-/// A statement that is a COMMIT, as text or prepared.
+/// A COMMIT, as a text or to be prepared under a name.
 fn is_commit(frame: &[u8]) -> bool {
-    matches!(frame.first(), Some(b'Q' | b'P')) && frame.windows(6).any(|text| text == b"COMMIT")
+    let statement = match frame {
+        [b'Q', _, _, _, _, text @ ..] => text,
+        [b'P', _, _, _, _, named @ ..] => {
+            let name = named.iter().take_while(|byte| **byte != 0).count();
+            named.get(name + 1..).unwrap_or_default()
+        }
+        _ => return false,
+    };
+    statement.starts_with(b"COMMIT")
 }
 
 async fn pass(flag: &watch::Sender<bool>, wanted: bool) {
