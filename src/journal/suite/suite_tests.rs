@@ -31,3 +31,17 @@ async fn a_sqlite_file_keeps_the_rules() {
     };
     super::run(open).await;
 }
+
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn a_postgres_database_keeps_the_rules() {
+    use crate::journal::postgres::{PostgresOptions, PostgresStorage};
+    use crate::testing::TestPostgres;
+
+    let Some(server) = TestPostgres::shared().unwrap() else { return };
+    let open = async || {
+        let database = server.create_database().unwrap();
+        PostgresStorage::open(PostgresOptions::new(server.url(&database))).await.unwrap()
+    };
+    super::run(open).await;
+}
