@@ -187,7 +187,9 @@ impl StoreBuilder {
     /// A dropped call opens nothing.
     pub async fn open(self) -> Result<Store> {
         let opener: StorageOpener = match self.place {
-            None => return Err(Error::invalid("place", "expected sqlite, postgres, memory or storage")),
+            None => {
+                return Err(Error::invalid("place", "expected sqlite, postgres, memory or storage"));
+            }
             Some(Place::Storage(storage)) => Box::new(|_| Box::pin(async { Ok(storage) })),
             Some(Place::Memory(journal)) => Box::new(move |_| {
                 Box::pin(async move { Ok(Arc::new(journal.open()?) as Arc<dyn Storage>) })

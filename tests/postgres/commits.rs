@@ -194,7 +194,7 @@ async fn a_server_that_restarts_loses_and_doubles_nothing_that_was_acknowledged(
     let writers: Vec<_> = writers.collect();
     let quarter = i64::try_from(KEYS).unwrap() * EACH / 4;
     for (how, written) in [(Stop::Fast, quarter), (Stop::Immediate, 2 * quarter)] {
-        until_events(&world, written).await;
+        world.until_events(written).await;
         world.server.restart(how).unwrap();
     }
     for writer in writers {

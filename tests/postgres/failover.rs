@@ -70,9 +70,7 @@ async fn a_synchronous_standby_that_takes_over_has_all_that_was_acknowledged() {
         })
     });
     let writers: Vec<_> = writers.collect();
-    while world.events() < 80 {
-        settle().await;
-    }
+    world.until_events(80).await;
     world.server.stop(Stop::Immediate).unwrap();
     standby.promote().unwrap();
     proxy.move_to(standby.port());

@@ -12,11 +12,12 @@ use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 use tokio::runtime::Runtime;
 use tokio::time::Instant;
 
+use crate::common::{bounded, settle};
 use crate::proxy::Proxy;
 
-/// Timers that outlive the tests: hosts may sleep for a moment longer than a test lives.
-static TIMERS: LazyLock<Runtime> = LazyLock::new(|| {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap()
+/// Timers and connections of the hosts, which may live for a moment longer than their test.
+static HOSTS: LazyLock<Runtime> = LazyLock::new(|| {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 });
 
 /// Real time, on a wall clock that is wrong.
@@ -44,7 +45,7 @@ impl Clock for HostClock {
     }
 
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
-        let _timers = TIMERS.enter();
+        let _timers = HOSTS.enter();
         Box::pin(tokio::time::sleep(duration))
     }
 }
@@ -107,7 +108,8 @@ impl World {
         options: PostgresOptions,
         change: impl FnOnce(StoreBuilder) -> StoreBuilder,
     ) -> Result<Host> {
-        let storage = Arc::new(PostgresStorage::open(options).await?);
+        let storage = HOSTS.spawn(PostgresStorage::open(options)).await.unwrap()?;
+        let storage = Arc::new(storage);
         let faults = Arc::new(FaultyStorage::new(storage));
         let builder = self.builder().storage(Arc::clone(&faults) as _);
         Ok(Host { store: change(builder).open().await?, faults })
@@ -136,6 +138,16 @@ impl World {
     /// How many events are in the journal.
     pub fn events(&self) -> i64 {
         self.number("SELECT count(*) FROM connector_journal")
+    }
+
+    /// Waits until so many events are in the journal.
+    pub async fn until_events(&self, count: i64) {
+        bounded(async {
+            while self.events() < count {
+                settle().await;
+            }
+        })
+        .await;
     }
 
     /// All that is in the database's tables, as text.

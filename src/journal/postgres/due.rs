@@ -183,7 +183,8 @@ fn add_source(built: &mut Statement, source: DueSource, page: &DuePage) -> Resul
     let due = column(spec.table, spec.due);
     let _ = write!(built.sql, "(SELECT {due} AS due, {place}::bigint AS source");
     for at in 0..MAX_DUE_NAMES {
-        let name = spec.names.get(at).map_or("NULL::text COLLATE \"C\"", |&at| column(spec.table, at));
+        let name =
+            spec.names.get(at).map_or("NULL::text COLLATE \"C\"", |&at| column(spec.table, at));
         let _ = write!(built.sql, ", {name} AS n{at}");
     }
     let _ = write!(built.sql, " FROM {}", spec.table.spec().name);
@@ -221,8 +222,8 @@ fn due_row(row: &PgRow) -> Result<DueRow> {
     let place = usize::try_from(int(row, 1)?).ok();
     let source = place.and_then(|at| DueSource::ALL.get(at)).copied();
     let source = source.ok_or_else(|| Error::damaged("a source of what is due"))?;
-    let names = (0..source.spec().names.len())
-        .map(|at| text(row, at + 2).map(crate::domain::Value::text));
+    let names =
+        (0..source.spec().names.len()).map(|at| text(row, at + 2).map(crate::domain::Value::text));
     Ok(DueRow {
         due_at: Timestamp::from_millis(int(row, 0)?),
         source,

@@ -8,9 +8,7 @@ use tokio::time::interval;
 use uuid::Uuid;
 
 use super::query::{self, bound};
-use super::read::{
-    blob_digest, blob_uuid, event_of, get, head_of, int, row_of, snapshot_of, text,
-};
+use super::read::{blob_digest, blob_uuid, event_of, get, head_of, int, row_of, snapshot_of, text};
 use super::readers::Readers;
 use super::statement::Statement;
 use crate::base::{Error, Result, StreamName, Timestamp};
@@ -117,8 +115,8 @@ impl Readers {
     /// One row.
     pub(super) async fn row(&self, key: &RowKey) -> Result<Option<Row>> {
         let statement = Statement::of_rows(key.table, &[key]);
-        let statement = statement
-            .map_err(|error| super::fault::storage_error(error, "binding a key"))?;
+        let statement =
+            statement.map_err(|error| super::fault::storage_error(error, "binding a key"))?;
         let rows = self.all(statement, "reading a row").await?;
         rows.first().map(|row| row_of(row, key.table)).transpose()
     }

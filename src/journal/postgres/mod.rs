@@ -82,10 +82,7 @@ impl PostgresStorage {
         })
     }
 
-    fn on_handle<'a, T>(
-        &self,
-        future: impl Future<Output = T> + Send + 'a,
-    ) -> BoxFuture<'a, T>
+    fn on_handle<'a, T>(&self, future: impl Future<Output = T> + Send + 'a) -> BoxFuture<'a, T>
     where
         T: 'a,
     {

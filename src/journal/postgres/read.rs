@@ -86,9 +86,8 @@ pub(super) fn row_of(row: &PgRow, table: Table) -> Result<Row> {
         Ok(match column.kind {
             ColumnType::Text => Value::text_or_null(get::<Option<&str>>(row, at)?),
             ColumnType::Int => get::<Option<i64>>(row, at)?.map_or(Value::Null, Value::Int),
-            ColumnType::Blob => {
-                get::<Option<&[u8]>>(row, at)?.map_or(Value::Null, |bytes| Value::Blob(bytes.into()))
-            }
+            ColumnType::Blob => get::<Option<&[u8]>>(row, at)?
+                .map_or(Value::Null, |bytes| Value::Blob(bytes.into())),
         })
     });
     Ok(Row::new(table, values.collect::<Result<_>>()?))

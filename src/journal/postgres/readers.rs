@@ -60,7 +60,11 @@ impl Readers {
         read.await.map_err(|_| timed_out(context))?
     }
 
-    async fn read_by(&self, mut session: Session, statement: Statement) -> sqlx::Result<Vec<PgRow>> {
+    async fn read_by(
+        &self,
+        mut session: Session,
+        statement: Statement,
+    ) -> sqlx::Result<Vec<PgRow>> {
         let rows = session.read(statement).await?;
         self.idle().push(session);
         Ok(rows)

@@ -164,7 +164,8 @@ impl Script {
         let events = plan.journal.iter();
         self.statement.bind(positions)?;
         self.statement.push(", ");
-        self.statement.bind(events.clone().map(|at| id_of(ids, at.stream)).collect::<Vec<i64>>())?;
+        self.statement
+            .bind(events.clone().map(|at| id_of(ids, at.stream)).collect::<Vec<i64>>())?;
         self.statement.push(", ");
         self.statement.bind(events.clone().map(|at| at.version).collect::<Vec<i64>>())?;
         self.statement.push(", ");

@@ -51,11 +51,7 @@ pub(super) async fn load(session: &mut Session, batch: &[Append]) -> sqlx::Resul
 }
 
 /// The leases that fences name, and those that the batch writes.
-async fn lock_leases(
-    session: &mut Session,
-    batch: &[Append],
-    view: &mut View,
-) -> sqlx::Result<()> {
+async fn lock_leases(session: &mut Session, batch: &[Append], view: &mut View) -> sqlx::Result<()> {
     let parts = batch.iter().flat_map(|append| &append.parts);
     let written: BTreeSet<RowKey> = parts
         .flat_map(|part| &part.rows)
@@ -67,8 +63,7 @@ async fn lock_leases(
         .collect();
     let fences = batch.iter().flat_map(|append| &append.fences);
     let mode = if written.is_empty() { "SHARE" } else { "UPDATE" };
-    let keys: BTreeSet<RowKey> =
-        fences.map(|fence| fence.scope.row_key()).chain(written).collect();
+    let keys: BTreeSet<RowKey> = fences.map(|fence| fence.scope.row_key()).chain(written).collect();
     if keys.is_empty() {
         return Ok(());
     }
@@ -173,8 +168,7 @@ async fn create_heads(
     );
     statement.bind(missing.iter().map(|(name, _)| &***name).collect::<Vec<&str>>())?;
     statement.push(", ");
-    statement
-        .bind(missing.iter().map(|(_, wanted)| wanted.kind.number()).collect::<Vec<i64>>())?;
+    statement.bind(missing.iter().map(|(_, wanted)| wanted.kind.number()).collect::<Vec<i64>>())?;
     statement.push(") AS v (name, kind) ON CONFLICT (name) DO NOTHING RETURNING stream, name");
     for row in &session.all(statement).await? {
         let stream = int(row, 0).map_err(decode)?;
@@ -254,10 +248,7 @@ pub(super) async fn stored_commands(
     rows.iter().map(record).collect::<Result<_>>().map_err(decode)
 }
 
-async fn load_standing(
-    session: &mut Session,
-    keys: &BTreeSet<&RowKey>,
-) -> sqlx::Result<Vec<Row>> {
+async fn load_standing(session: &mut Session, keys: &BTreeSet<&RowKey>) -> sqlx::Result<Vec<Row>> {
     let keys: Vec<&RowKey> = keys.iter().copied().collect();
     let mut found = Vec::new();
     for keys in keys.chunk_by(|a, b| a.table == b.table) {

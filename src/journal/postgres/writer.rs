@@ -136,8 +136,8 @@ impl Writer {
         work: impl AsyncFnOnce(&mut Session) -> sqlx::Result<End<T>>,
     ) -> Result<T, Failure> {
         let taken = self.take().await;
-        let mut session = taken
-            .map_err(|error| Failure { error, cause: Cause::Crowded, at_commit: false })?;
+        let mut session =
+            taken.map_err(|error| Failure { error, cause: Cause::Crowded, at_commit: false })?;
         let at_commit = AtomicBool::new(false);
         let limit = self.connector.options().command_timeout;
         let ended = timeout(limit, async {
