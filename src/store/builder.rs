@@ -188,7 +188,10 @@ impl StoreBuilder {
     pub async fn open(self) -> Result<Store> {
         let opener: StorageOpener = match self.place {
             None => {
-                return Err(Error::invalid("place", "expected sqlite, postgres, memory or storage"));
+                return Err(Error::invalid(
+                    "place",
+                    "expected sqlite, postgres, memory or storage",
+                ));
             }
             Some(Place::Storage(storage)) => Box::new(|_| Box::pin(async { Ok(storage) })),
             Some(Place::Memory(journal)) => Box::new(move |_| {

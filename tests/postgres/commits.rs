@@ -102,11 +102,20 @@ async fn a_connection_that_is_cut_at_any_byte_tears_no_command() {
     for at in 0..CUTS {
         proxy.cut_after_bytes(whole * at / CUTS);
         let value = i64::try_from(at).unwrap();
-        bounded(set_trim(&handle, value)).await.unwrap();
-        assert_eq!(trim(&handle).await, Some(value), "{at} of {whole}");
+        while let Err(error) = bounded(set_trim(&handle, value)).await {
+            assert!(error.is_retryable(), "{at} of {whole}: {error:?}");
+            assert_eq!(world.events(), stored + value, "nothing happened: {at} of {whole}");
+        }
+        // What the write did not need of the bytes, reads use up.
+        loop {
+            let read = insist(|| handle.entity_trim()).await.unwrap();
+            assert_eq!(read.trimmed_fields, json(value), "{at} of {whole}");
+            if proxy.is_done() {
+                break;
+            }
+        }
         assert_eq!(world.events(), stored + value + 1, "{at} of {whole}");
     }
-    assert!(proxy.is_done());
     assert_well(&host).await;
 }
 
@@ -240,7 +249,12 @@ async fn five_hundred_commands_need_no_more_connections_than_a_host_has() {
     assert!(refused.is_retryable(), "{refused:?}");
     // Its own connections are lost, and others take their places.
     proxy.close();
-    others.append(&mut hog(&world).await);
+    loop {
+        others.append(&mut hog(&world).await);
+        if connections(&mut others[0]).await == others.len() {
+            break;
+        }
+    }
     proxy.reopen();
     let handle = host.store.document(&document("a"));
     let begun = Instant::now();
@@ -260,6 +274,12 @@ async fn hog(world: &World) -> Vec<sqlx::PgConnection> {
     while let Ok(connection) = sqlx::PgConnection::connect(&world.url()).await {
         taken.push(connection);
     }
-    assert!(!taken.is_empty());
     taken
+}
+
+/// How many connections the server has.
+async fn connections(session: &mut sqlx::PgConnection) -> usize {
+    let clients = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'";
+    let count: i64 = sqlx::query_scalar(clients).fetch_one(session).await.unwrap();
+    usize::try_from(count).unwrap()
 }

@@ -9,9 +9,8 @@ use connector_store::journal::{
 };
 use connector_store::testing::{FaultyStorage, SeededIds, SeededJitter, SimClock};
 use connector_store::{
-    BeginReceipt, Clock as _, ConnectorRef, Digest, Hlc, ModelId, OperationId, OperationKind,
-    OperationRequest, PartitionId, Provenance, ReceiptKey, ReceiptKind, Result, Store,
-    SweepReceipt, Timestamp,
+    BeginReceipt, ConnectorRef, Digest, Hlc, ModelId, OperationId, OperationKind, OperationRequest,
+    PartitionId, Provenance, ReceiptKey, ReceiptKind, Result, Store, SweepReceipt, Timestamp,
 };
 
 use crate::common::*;
@@ -71,7 +70,9 @@ impl Side {
 pub async fn sides(world: &World, directory: &tempfile::TempDir) -> [Side; 2] {
     let time = || SimClock::new(Timestamp::from_millis(LONG_AFTER));
     let (here, there) = (time(), time());
-    let options = SqliteOptions::new(directory.path().join("store.db"), here.wall());
+    // Its generation is a number that is no time of the test.
+    let opened_at = Timestamp::from_millis(1_234_567_890_123);
+    let options = SqliteOptions::new(directory.path().join("store.db"), opened_at);
     let sqlite = Arc::new(SqliteStorage::open(options).await.unwrap());
     let postgres = PostgresStorage::open(PostgresOptions::new(world.url())).await.unwrap();
     [Side::new(sqlite, here).await, Side::new(Arc::new(postgres), there).await]

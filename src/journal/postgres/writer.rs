@@ -117,7 +117,7 @@ impl Writer {
         let mut statement = Statement::new(
             "SELECT ((SELECT last_value FROM connector_journal_position) < $1 OR NOT ( \
              EXISTS (SELECT 1 FROM connector_stream WHERE name = $2 AND version >= $3) OR EXISTS \
-             (SELECT 1 FROM connector_meta WHERE key = 'trimmed_up_to' AND value >= $1)))::int8",
+             (SELECT 1 FROM connector_meta WHERE key = 'trimmed_up_to' AND value >= $1)))::int::int8",
         );
         let added = statement
             .add(seen.position)
