@@ -35,8 +35,12 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    pub(super) fn start(handle: &Handle, connector: &Connector, readers: &Arc<Readers>) -> Self {
-        let committed = watch::Sender::new(0);
+    pub(super) async fn start(
+        handle: &Handle,
+        connector: &Connector,
+        readers: &Arc<Readers>,
+    ) -> Result<Self> {
+        let committed = watch::Sender::new(newest(readers).await?);
         let to_tell = Arc::new(Notify::new());
         let mut tasks = vec![
             handle.spawn(poll(Arc::clone(readers), committed.clone())),
@@ -48,7 +52,7 @@ impl Follower {
             tasks.push(handle.spawn(listen));
         }
         let tasks = tasks.iter().map(tokio::task::JoinHandle::abort_handle).collect();
-        Self { committed, to_tell, tasks }
+        Ok(Self { committed, to_tell, tasks })
     }
 
     pub(super) fn committed(&self) -> watch::Receiver<i64> {

@@ -119,6 +119,6 @@ async fn own_table(session: &mut Session) -> Result<Option<String>> {
     rows.first().map(|row| get(row, 0)).transpose()
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 #[path = "migrate_tests.rs"]
 mod tests;

@@ -73,8 +73,9 @@ impl PostgresStorage {
         let session = migrate::run(connector.open().await?).await?;
         let readers = Arc::new(Readers::new(Arc::clone(&connector)));
         let generation = readers.meta("generation").await?;
+        let follower = Follower::start(&handle, &connector, &readers).await?;
         Ok(Self {
-            follower: Follower::start(&handle, &connector, &readers),
+            follower,
             writer: Mutex::new(Writer::new(connector, session)),
             readers,
             generation,
@@ -249,6 +250,6 @@ impl Storage for PostgresStorage {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 #[path = "postgres_tests.rs"]
 mod tests;
