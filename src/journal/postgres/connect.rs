@@ -10,7 +10,7 @@ use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _};
 use tokio::time::{interval, timeout};
 
-use super::fault::{Cause, storage_error};
+use super::fault::{Cause, storage_error, timed_out};
 use super::options::PostgresOptions;
 use super::read::get;
 use super::statement::Statement;
@@ -82,33 +82,49 @@ impl Connector {
 
     /// A connection to a server that takes writes: a standby may lag behind what was acknowledged.
     pub(super) async fn open(&self) -> Result<Session> {
-        let context = "connecting to the database";
-        let mut session = self.open_any().await.map_err(|error| storage_error(error, context))?;
-        let sql = "SELECT pg_is_in_recovery()".to_owned();
-        let rows = session.run(sql).await.map_err(|error| storage_error(error, context))?;
-        if rows.first().map(|row| get(row, 0)).transpose()?.unwrap_or(true) {
-            return Err(Error::storage(StorageFault::ReadOnly, "the server is a standby"));
-        }
-        Ok(session)
+        self.open_or(|| None).await.map(|(session, _)| session)
     }
 
-    /// A connection, once the server has room for one, within the time that connecting may take.
-    async fn open_any(&self) -> sqlx::Result<Session> {
-        let late = || sqlx::Error::Io(std::io::ErrorKind::TimedOut.into());
+    /// The same, or one that `take` gives before the server has room for a new one; and whether it
+    /// is new.
+    pub(super) async fn open_or(
+        &self,
+        take: impl Fn() -> Option<Session>,
+    ) -> Result<(Session, bool)> {
+        let context = "connecting to the database";
         let mut turns = interval(CROWDED_PAUSE);
-        let mut last = None;
+        let mut last = timed_out(context);
         let opened = timeout(self.options.connect_timeout, async {
             loop {
                 turns.tick().await;
+                if let Some(session) = take() {
+                    return Ok((session, false));
+                }
                 match self.connect.connect().await {
-                    Err(error) if Cause::of(&error) == Cause::Crowded => last = Some(error),
-                    opened => return opened,
+                    Ok(connection) => return self.session(connection).await.map(|new| (new, true)),
+                    Err(error) => {
+                        let is_crowded = Cause::of(&error) == Cause::Crowded;
+                        last = storage_error(error, context);
+                        if !is_crowded {
+                            return Err(last.clone());
+                        }
+                    }
                 }
             }
         })
         .await;
-        let connection = opened.unwrap_or_else(|_| Err(last.unwrap_or_else(late)))?;
-        Ok(Session { connection, is_pooled: self.is_pooled, begin: self.begin.clone() })
+        opened.unwrap_or(Err(last))
+    }
+
+    async fn session(&self, connection: PgConnection) -> Result<Session> {
+        let (is_pooled, begin) = (self.is_pooled, self.begin.clone());
+        let mut session = Session { connection, is_pooled, begin };
+        let rows = session.run("SELECT pg_is_in_recovery()".to_owned()).await;
+        let rows = rows.map_err(|error| storage_error(error, "asking what the server is"))?;
+        if rows.first().map(|row| get(row, 0)).transpose()?.unwrap_or(true) {
+            return Err(Error::storage(StorageFault::ReadOnly, "the server is a standby"));
+        }
+        Ok(session)
     }
 
     /// Two connections to one server are served by two of its processes; those to a pooler in turn

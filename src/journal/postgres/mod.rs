@@ -253,3 +253,6 @@ impl Storage for PostgresStorage {
 #[cfg(all(test, unix))]
 #[path = "postgres_tests.rs"]
 mod tests;
+
+#[cfg(all(test, unix))]
+mod fault_tests;

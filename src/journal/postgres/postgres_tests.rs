@@ -86,9 +86,12 @@ pub(super) async fn until_one_waits(url: &str) {
     let mut tool = outsider(url).await;
     let sql = "SELECT count(*) FROM pg_stat_activity \
                WHERE datname = current_database() AND wait_event_type = 'Lock'";
-    while number(&mut tool, sql).await == 0 {
-        tokio::task::yield_now().await;
-    }
+    let waits = async {
+        while number(&mut tool, sql).await == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(Duration::from_secs(60), waits).await.unwrap();
 }
 
 /// An append on a task of its own.

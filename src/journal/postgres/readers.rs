@@ -46,16 +46,16 @@ impl Readers {
         let permit = timeout(limit, self.turns.acquire()).await.map_err(|_| timed_out(context))?;
         let _permit = permit.map_err(|_| Error::Closed)?;
         let read = timeout(limit, async {
-            // The server may have ended a connection that was idle.
-            if let Some(session) = self.take() {
+            loop {
+                let (session, is_new) = self.connector.open_or(|| self.take()).await?;
                 match self.read_by(session, statement.clone()).await {
-                    Err(error) if Cause::of(&error) == Cause::Lost => self.idle().clear(),
+                    // The server may have ended connections that were idle.
+                    Err(error) if !is_new && Cause::of(&error) == Cause::Lost => {
+                        self.idle().clear()
+                    }
                     read => return read.map_err(|error| storage_error(error, context)),
                 }
             }
-            let session = self.connector.open().await?;
-            let read = self.read_by(session, statement).await;
-            read.map_err(|error| storage_error(error, context))
         });
         read.await.map_err(|_| timed_out(context))?
     }

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::connect::{Connector, Session};
 use super::fault::{Cause, storage_error, timed_out};
-use super::read::int;
+use super::read::{get, int};
 use super::script::Script;
 use super::statement::Statement;
 use super::view::{self, Locked, decode};
@@ -115,9 +115,9 @@ impl Writer {
         let Some(seen) = &self.seen else { return Ok(false) };
         let failed = |error| storage_error(error, "looking for what was written");
         let mut statement = Statement::new(
-            "SELECT ((SELECT last_value FROM connector_journal_position) < $1 OR NOT ( \
+            "SELECT (SELECT last_value FROM connector_journal_position) < $1 OR NOT ( \
              EXISTS (SELECT 1 FROM connector_stream WHERE name = $2 AND version >= $3) OR EXISTS \
-             (SELECT 1 FROM connector_meta WHERE key = 'trimmed_up_to' AND value >= $1)))::int::int8",
+             (SELECT 1 FROM connector_meta WHERE key = 'trimmed_up_to' AND value >= $1))",
         );
         let added = statement
             .add(seen.position)
@@ -126,7 +126,7 @@ impl Writer {
         added.map_err(failed)?;
         let rows = timeout(self.connector.options().command_timeout, session.read(statement));
         let rows = rows.await.map_err(|_| timed_out("looking for what was written"))?;
-        Ok(rows.map_err(failed)?.first().map_or(Ok(0), |row| int(row, 0))? != 0)
+        rows.map_err(failed)?.first().map_or(Ok(true), |row| get(row, 0))
     }
 
     /// Runs a transaction. It is not cut short but by its time-out, which ends its connection.
