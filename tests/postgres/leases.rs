@@ -1,6 +1,11 @@
 //! Leases and times over hosts: the database's time decides, and a token that is not current writes
 //! nothing, in no key.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use connector_store::journal::PostgresOptions;
+use connector_store::testing::SimClock;
 use connector_store::{Error, Lease, Secret, Session, StreamKey, Timestamp};
 
 use crate::common::*;
@@ -71,7 +76,7 @@ async fn a_fence_is_judged_in_the_transaction_that_it_guards() {
     bounded(proxy.seen(1)).await;
     // The write has passed the fence, and is not committed: nobody gets the lease before it is.
     let taking = tokio::spawn(async move { take(&b, "b").await });
-    settle().await;
+    world.until_locked_out(1).await;
     assert!(!taking.is_finished());
     proxy.release();
     bounded(held).await.unwrap().unwrap();
@@ -95,6 +100,30 @@ async fn a_holder_past_its_expiry_may_finish_while_nobody_took_the_lease() {
     lease.renew(COMMAND_TIMEOUT).await.unwrap();
     let held = connector(&b.store, "o").acquire_lease(&holder("b"), SECOND).await;
     assert_eq!(code(held), "CONNECTOR_LEASE_HELD");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn steps_of_a_host_clock_change_no_lease() {
+    let Some(world) = World::new() else { return };
+    let clock = SimClock::default();
+    let options = PostgresOptions::new(world.url());
+    let stepped = clock.clone();
+    let a = world.open(options, |builder| builder.clock(Arc::new(stepped))).await.unwrap();
+    let b = world.host().await;
+    let lease =
+        connector(&a.store, "o").acquire_lease(&holder("a"), COMMAND_TIMEOUT).await.unwrap();
+    let hour = 3_600_000;
+    for step in [-hour, 240 * hour, 0] {
+        clock.set_wall(Timestamp::from_millis(1_750_000_000_000 + step));
+        clock.advance(Duration::from_secs(3_600));
+        let held = connector(&b.store, "o").acquire_lease(&holder("b"), SECOND).await;
+        assert_eq!(code(held), "CONNECTOR_LEASE_HELD");
+        let held = connector(&a.store, "o").acquire_lease(&holder("b"), SECOND).await;
+        assert_eq!(code(held), "CONNECTOR_LEASE_HELD", "a clock that is hours ahead");
+    }
+    // And it does expire, for the host whose clock stands still.
+    lease.renew(SECOND / 10).await.unwrap();
+    take(&a, "b").await;
 }
 
 /// The hosts' clocks are ten minutes apart, and years behind the database's.

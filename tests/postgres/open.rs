@@ -14,7 +14,7 @@ async fn open(world: &World) -> Result<Store, Error> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hosts_that_start_at_once_on_a_new_database_all_open_it() {
-    const ROUNDS: usize = 8;
+    const ROUNDS: usize = 3;
     for round in 0..ROUNDS {
         let Some(world) = World::new() else { return };
         let hosts: Vec<_> = (0..5)
@@ -64,14 +64,7 @@ async fn a_host_that_dies_while_it_makes_the_schema_is_followed_by_another() {
     let mut session = world.session().await;
     run(&mut session, "BEGIN; CREATE TABLE connector_meta (key TEXT PRIMARY KEY)").await;
     let first = tokio::spawn(world.builder().postgres(world.url()).open());
-    let waiting = "SELECT count(*) FROM pg_stat_activity \
-                   WHERE datname = current_database() AND wait_event_type = 'Lock'";
-    bounded(async {
-        while world.number(waiting) == 0 {
-            settle().await;
-        }
-    })
-    .await;
+    world.until_locked_out(1).await;
     let kill = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
                 WHERE datname = current_database() AND wait_event_type = 'Lock'";
     assert_eq!(world.number(kill), 1);

@@ -211,4 +211,5 @@ async fn the_same_commands_have_the_same_answers_rows_and_pages() {
         side.store.close().await.unwrap();
     }
     assert_same(&sides);
+    assert_eq!(world.errors(""), [""; 0], "nothing is refused by the server itself");
 }

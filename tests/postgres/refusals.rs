@@ -98,6 +98,7 @@ async fn odd_text_and_numbers_come_back_byte_for_byte_or_are_refused_alike() {
         assert_sound(&side.store).await;
     }
     assert_same(&sides);
+    assert_eq!(world.errors(""), [""; 0], "nothing is refused by the server itself");
 }
 
 /// Of a text that does not compress, at its limit and one beyond it; and at lengths that no index
@@ -170,4 +171,5 @@ async fn ids_are_as_long_as_the_limits_say_and_longer_ones_are_refused_alike() {
         assert_sound(&side.store).await;
     }
     assert_same(&sides);
+    assert_eq!(world.errors(""), [""; 0], "nothing is refused by the server itself");
 }

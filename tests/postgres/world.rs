@@ -150,6 +150,25 @@ impl World {
         .await;
     }
 
+    /// Waits until so many sessions of the database wait for a lock.
+    pub async fn until_locked_out(&self, sessions: i64) {
+        let waiting = "SELECT count(*) FROM pg_stat_activity \
+                       WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        bounded(async {
+            while self.number(waiting) < sessions {
+                settle().await;
+            }
+        })
+        .await;
+    }
+
+    /// The errors that the server told its clients, all of them or those with this text.
+    pub fn errors(&self, text: &str) -> Vec<String> {
+        let mut lines = self.server.log(&self.database).unwrap();
+        lines.retain(|line| line.starts_with("ERROR:") && line.contains(text));
+        lines
+    }
+
     /// All that is in the database's tables, as text.
     pub fn dump(&self) -> String {
         let dump = "SELECT table_to_xml(oid, true, false, '') FROM pg_class \
