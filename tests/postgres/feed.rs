@@ -2,6 +2,7 @@
 //! that will never come.
 
 use connector_store::{EventFilter, EventStream, FeedItem, StreamKey};
+use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 
 use crate::common::*;
 use crate::proxy::Cut;
@@ -84,11 +85,20 @@ async fn an_idle_session_holds_the_feed_up_only_while_it_has_a_transaction_id() 
         .await;
     write(&writer, "a").await;
     assert_eq!(next(&mut feed).await.0, "a");
+    let gauges = DebuggingRecorder::new();
+    let seen = gauges.snapshotter();
+    gauges.install().unwrap();
     run(&mut open, "BEGIN; SELECT pg_current_xact_id()").await;
-    write(&writer, "b").await;
+    for name in ["b", "c"] {
+        write(&writer, name).await;
+    }
     assert!(feed.next_ready().await.unwrap().is_none());
+    let held = seen.snapshot().into_vec().into_iter().find_map(|(key, _, _, value)| {
+        (key.key().name() == "connector_store_feed_held_back_positions").then_some(value)
+    });
+    assert_eq!(held, Some(DebugValue::Gauge(2.0.into())), "how far the feed is behind");
     run(&mut open, "ROLLBACK").await;
-    assert_eq!(next(&mut feed).await.0, "b");
+    assert_eq!([next(&mut feed).await.0, next(&mut feed).await.0], ["b", "c"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -20,4 +20,5 @@ mod pooled;
 mod proxy;
 mod refusals;
 mod sides;
+mod stamps;
 mod world;

@@ -108,9 +108,7 @@ impl World {
         options: PostgresOptions,
         change: impl FnOnce(StoreBuilder) -> StoreBuilder,
     ) -> Result<Host> {
-        let storage = HOSTS.spawn(PostgresStorage::open(options)).await.unwrap()?;
-        let storage = Arc::new(storage);
-        let faults = Arc::new(FaultyStorage::new(storage));
+        let faults = Arc::new(FaultyStorage::new(open_storage(options).await?));
         let builder = self.builder().storage(Arc::clone(&faults) as _);
         Ok(Host { store: change(builder).open().await?, faults })
     }
@@ -175,6 +173,11 @@ impl World {
                     WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace ORDER BY relname";
         self.server.sql(&self.database, &format!("SET xmlbinary TO hex; {dump}")).unwrap()
     }
+}
+
+/// A storage, whose connections live as long as it.
+pub async fn open_storage(options: PostgresOptions) -> Result<Arc<PostgresStorage>> {
+    HOSTS.spawn(PostgresStorage::open(options)).await.unwrap().map(Arc::new)
 }
 
 /// Runs statements on a connection, where they stay in its transaction.
