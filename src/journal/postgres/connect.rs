@@ -25,6 +25,8 @@ const CACHED_STATEMENTS: usize = 256;
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause between two tries to connect to a server that has no room.
 const CROWDED_PAUSE: Duration = Duration::from_millis(50);
+/// What is asked of each connection, and no more where a pooler may stand between.
+const QUESTION: &str = "SELECT pg_is_in_recovery()";
 /// How often two connections are asked who serves them, to find a pooler.
 const PROBES: usize = 4;
 
@@ -34,7 +36,11 @@ pub(super) struct Connector {
     connect: PgConnectOptions,
     options: PostgresOptions,
     is_pooled: bool,
+    /// What a transaction begins with. Every statement has an index; one that was planned while its
+    /// table was small must not be the one that reads it whole when it has grown.
     begin: String,
+    /// The same for the reads of a connection that no one else gets.
+    greeting: String,
 }
 
 impl Connector {
@@ -53,16 +59,25 @@ impl Connector {
         let (limit, lock) = (options.command_timeout, LOCK_TIMEOUT.min(options.command_timeout));
         let begin = format!(
             "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = {}; \
-             SET LOCAL lock_timeout = {}; SET LOCAL idle_in_transaction_session_timeout = {0}",
+             SET LOCAL lock_timeout = {}; SET LOCAL idle_in_transaction_session_timeout = {0}; \
+             SET LOCAL enable_seqscan = off",
             millis(limit),
             millis(lock),
         );
+        let greeting = format!(
+            "SELECT pg_is_in_recovery(); SET statement_timeout = {}; SET enable_seqscan = off",
+            millis(limit)
+        );
         let is_pooled = options.pooler.unwrap_or_default();
-        let mut connector = Self { connect, options, is_pooled, begin };
+        let mut connector =
+            Self { connect, options, is_pooled, begin, greeting: QUESTION.to_owned() };
         let mut first = connector.open().await?;
         check_server(&mut first).await?;
         if connector.options.pooler.is_none() {
             connector.is_pooled = connector.finds_pooler(&mut first).await?;
+        }
+        if !connector.is_pooled {
+            connector.greeting = greeting;
         }
         first.close().await;
         Ok(connector)
@@ -119,7 +134,7 @@ impl Connector {
     async fn session(&self, connection: PgConnection) -> Result<Session> {
         let (is_pooled, begin) = (self.is_pooled, self.begin.clone());
         let mut session = Session { connection, is_pooled, begin };
-        let rows = session.run("SELECT pg_is_in_recovery()".to_owned()).await;
+        let rows = session.run(self.greeting.clone()).await;
         let rows = rows.map_err(|error| storage_error(error, "asking what the server is"))?;
         if rows.first().map(|row| get(row, 0)).transpose()?.unwrap_or(true) {
             return Err(Error::storage(StorageFault::ReadOnly, "the server is a standby"));

@@ -47,10 +47,12 @@ ORDER BY part, version";
 /// A page of the feed. An event at a position that was drawn before one of these, and is not there
 /// yet, comes from a transaction that was under way when that one was written: its id is below the
 /// horizon. So the page is final up to its last row whose horizon no running transaction is below.
+/// A horizon beyond what this server has given was copied from another one.
 const EVENTS: &str = "\
 SELECT s.name, s.kind, j.position, j.stream_version, j.event_type, j.event_schema, j.payload, \
   j.command_id, j.recorded_at, j.hash, \
-  j.horizon <= pg_snapshot_xmin(pg_current_snapshot()) AS is_final \
+  j.horizon <= pg_snapshot_xmin(pg_current_snapshot()) \
+  OR j.horizon >= pg_snapshot_xmax(pg_current_snapshot()) AS is_final \
 FROM (SELECT * FROM connector_journal WHERE position > $1 ORDER BY position LIMIT $2) AS j \
 JOIN connector_stream AS s ON s.stream = j.stream ORDER BY j.position";
 

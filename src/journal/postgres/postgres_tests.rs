@@ -184,6 +184,18 @@ async fn the_feed_is_held_up_by_a_transaction_with_an_id_alone_and_goes_on_when_
     assert_eq!(events.iter().map(|event| event.version).collect::<Vec<_>>(), [2, 3]);
 }
 
+#[tokio::test]
+async fn the_feed_of_a_database_that_came_from_another_server_is_not_held_up() {
+    let Some((_server, url)) = place() else { return };
+    let store = open(&url).await;
+    commit(&store, trim_append("a", 1, Expected::NONE)).await;
+    let sql = "UPDATE connector_journal SET horizon = '9000000000000'";
+    run(&mut outsider(&url).await, sql).await;
+    commit(&store, trim_append("a", 2, expected(1, 1))).await;
+    assert_eq!(store.events(0, 9).await.unwrap().len(), 2);
+    assert_eq!(store.events(0, 1).await.unwrap().len(), 1);
+}
+
 /// An append that must be the first to have the trim.
 fn first(document: &str, command: u128) -> Append {
     let mut append = trim_append(document, command, Expected::NONE);

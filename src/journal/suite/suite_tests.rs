@@ -51,3 +51,19 @@ async fn a_postgres_database_keeps_the_rules() {
     };
     super::run(open).await;
 }
+
+/// It takes no settings from a client, so each rule has a database of its own.
+#[cfg(all(unix, feature = "postgres"))]
+#[tokio::test]
+async fn a_postgres_database_behind_a_pooler_keeps_the_rules() {
+    use crate::journal::postgres::{PostgresOptions, PostgresStorage};
+    use crate::testing::{TestPgBouncer, TestPostgres};
+
+    let Some(server) = TestPostgres::shared().unwrap() else { return };
+    let Some(pooler) = TestPgBouncer::start(&server, 2).unwrap() else { return };
+    let open = async || {
+        let database = server.create_database().unwrap();
+        PostgresStorage::open(PostgresOptions::new(pooler.url(&database))).await.unwrap()
+    };
+    super::run(open).await;
+}
