@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use connector_store::StreamKind;
 use connector_store::domain::document::{DocumentEvent, EntityTrimSet};
-use connector_store::domain::{Row, RowChange, Table, Value};
+use connector_store::domain::{Row, RowChange, StoredEvent as _, Table, Value};
 use connector_store::journal::{
     Append, AppendOutcome, Expected, NewEvent, Part, PostgresOptions, PostgresStorage, Storage,
     encode_event,
