@@ -119,6 +119,7 @@ async fn own_table(session: &mut Session) -> Result<Option<String>> {
     rows.first().map(|row| get(row, 0)).transpose()
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 #[path = "migrate_tests.rs"]
 mod tests;
