@@ -18,6 +18,7 @@ const INSTALLED: &str = "/usr/lib/postgresql";
 const SETTINGS: &[(&str, &str)] = &[
     ("fsync", "off"),
     ("full_page_writes", "off"),
+    ("log_line_prefix", "%d "),
     ("max_connections", "200"),
     ("shared_buffers", "32MB"),
     ("wal_level", "replica"),
@@ -120,6 +121,16 @@ impl TestPostgres {
         )
     }
 
+    /// What it has logged of a database: errors and warnings, a line each.
+    ///
+    /// # Errors
+    /// If its log can't be read.
+    pub fn log(&self, database: &str) -> Result<Vec<String>> {
+        let log = std::fs::read_to_string(self.log_file())?;
+        let start = format!("{database} ");
+        Ok(log.lines().filter_map(|line| line.strip_prefix(&start)).map(str::to_owned).collect())
+    }
+
     /// Stops it. [`Self::start_again`] brings it back, on the same port.
     ///
     /// # Errors
@@ -139,7 +150,7 @@ impl TestPostgres {
     /// # Errors
     /// If it does not start.
     pub fn start_again(&self) -> Result<()> {
-        let log = self.folder.path().join("log");
+        let log = self.log_file();
         let mut server =
             service::spawn(self.program("postgres")?.arg("-D").arg(self.data()), &log)?;
         let answer = || self.sql("postgres", "SELECT 1").is_ok();
@@ -228,6 +239,10 @@ impl TestPostgres {
 
     fn program(&self, name: &str) -> Result<Command> {
         service::command(self.programs.join(name))
+    }
+
+    fn log_file(&self) -> PathBuf {
+        self.folder.path().join("log")
     }
 
     fn data(&self) -> PathBuf {

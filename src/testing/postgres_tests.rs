@@ -14,6 +14,9 @@ fn a_shared_server_has_empty_databases_and_is_gone_with_its_last_holder() {
     server.sql(&one, "CREATE TABLE kept (id BIGINT)").unwrap();
     assert_eq!(server.sql(&one, "SELECT count(*) FROM kept").unwrap(), "0");
     assert!(server.sql(&two, "SELECT count(*) FROM kept").is_err());
+    assert_eq!(server.log(&one).unwrap(), [""; 0]);
+    let logged = server.log(&two).unwrap().concat();
+    assert!(logged.contains("\"kept\" does not exist"), "{logged}");
     // Tests of this process that run now may share it.
     let (folder, port) = (server.folder.path().to_owned(), server.port);
     if Arc::into_inner(server).is_some() {

@@ -4,6 +4,7 @@
 //! Behind a pooler that gives each transaction another connection, nothing outlives a transaction:
 //! no prepared statement, no setting, no `LISTEN`. There every read is a transaction too.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
@@ -14,7 +15,7 @@ use super::fault::{Cause, storage_error, timed_out};
 use super::options::PostgresOptions;
 use super::read::get;
 use super::statement::Statement;
-use crate::base::{Error, Result, StorageFault};
+use crate::base::{Error, Result, StorageFault, StreamName};
 
 /// The oldest server whose snapshots have 64-bit transaction ids, and that is still maintained.
 const OLDEST_SERVER: u32 = 140_000;
@@ -41,6 +42,15 @@ pub(super) struct Connector {
     begin: String,
     /// The same for the reads of a connection that no one else gets.
     greeting: String,
+    seen: Mutex<Option<Seen>>,
+}
+
+/// The newest event that this store knows to be durable.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    pub(super) position: i64,
+    pub(super) stream: StreamName,
+    pub(super) version: i64,
 }
 
 impl Connector {
@@ -69,8 +79,14 @@ impl Connector {
             millis(limit)
         );
         let is_pooled = options.pooler.unwrap_or_default();
-        let mut connector =
-            Self { connect, options, is_pooled, begin, greeting: QUESTION.to_owned() };
+        let mut connector = Self {
+            connect,
+            options,
+            is_pooled,
+            begin,
+            greeting: QUESTION.to_owned(),
+            seen: Mutex::default(),
+        };
         let mut first = connector.open().await?;
         check_server(&mut first).await?;
         if connector.options.pooler.is_none() {
@@ -95,7 +111,22 @@ impl Connector {
         &self.connect
     }
 
-    /// A connection to a server that takes writes: a standby may lag behind what was acknowledged.
+    fn seen(&self) -> MutexGuard<'_, Option<Seen>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What every connection must know of from now on.
+    pub(super) fn has_written(&self, newest: Seen) {
+        *self.seen() = Some(newest);
+    }
+
+    /// The newest position that this store has written.
+    pub(super) fn last_written(&self) -> i64 {
+        self.seen().as_ref().map_or(0, |seen| seen.position)
+    }
+
+    /// A connection to a server that takes writes, and has all that this store has written: a
+    /// standby may lag behind what was acknowledged, and one that took over may have lost some.
     pub(super) async fn open(&self) -> Result<Session> {
         self.open_or(|| None).await.map(|(session, _)| session)
     }
@@ -139,7 +170,30 @@ impl Connector {
         if rows.first().map(|row| get(row, 0)).transpose()?.unwrap_or(true) {
             return Err(Error::storage(StorageFault::ReadOnly, "the server is a standby"));
         }
+        if self.lacks_seen(&mut session).await? {
+            let lost = "the database has lost events that were acknowledged: it is an older copy";
+            return Err(Error::damaged(lost));
+        }
         Ok(session)
+    }
+
+    /// A server that took the place of another may lack its last commits. Then positions are given
+    /// again, or the newest stream is not as far as it was, and no retention has taken it away.
+    async fn lacks_seen(&self, session: &mut Session) -> Result<bool> {
+        let Some(seen) = self.seen().clone() else { return Ok(false) };
+        let failed = |error| storage_error(error, "looking for what was written");
+        let mut statement = Statement::new(
+            "SELECT (SELECT last_value FROM connector_journal_position) < $1 OR NOT ( \
+             EXISTS (SELECT 1 FROM connector_stream WHERE name = $2 AND version >= $3) OR EXISTS \
+             (SELECT 1 FROM connector_meta WHERE key = 'trimmed_up_to' AND value >= $1))",
+        );
+        let added = statement
+            .add(seen.position)
+            .and_then(|()| statement.add(&*seen.stream))
+            .and_then(|()| statement.add(seen.version));
+        added.map_err(failed)?;
+        let rows = session.read(statement).await.map_err(failed)?;
+        rows.first().map_or(Ok(true), |row| get(row, 0))
     }
 
     /// Two connections to one server are served by two of its processes; those to a pooler in turn

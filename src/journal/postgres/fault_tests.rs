@@ -10,8 +10,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use super::tests::{
-    COMMITTED, NOW, begin, commit, expected, open, outsider, place, run, trim_append, trim_key,
-    until_one_waits,
+    COMMITTED, NOW, begin, commit, expected, number, open, outsider, place, run, trim_append,
+    trim_key, until_one_waits,
 };
 use super::*;
 
@@ -249,7 +249,7 @@ async fn a_connection_that_takes_no_writes_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_database_that_lost_what_was_acknowledged_is_not_written_to() {
+async fn a_database_that_lost_what_was_acknowledged_is_neither_written_to_nor_read() {
     let Some((_server, url)) = place() else { return };
     let store = open(&url).await;
     commit(&store, trim_append("a", 1, Expected::NONE)).await;
@@ -267,8 +267,10 @@ async fn a_database_that_lost_what_was_acknowledged_is_not_written_to() {
         let Err(BatchError::Failed(error)) = refused else { panic!("{refused:?}") };
         assert!(matches!(error, Error::Storage { fault: StorageFault::Damaged, .. }), "{error:?}");
         assert!(error.to_string().contains("an older copy"), "{error}");
+        assert!(store.stream_events("document:a").await.is_err());
     }
-    assert_eq!(store.stream_events("document:a").await.unwrap().len(), 1);
+    let events = "SELECT count(*) FROM connector_journal";
+    assert_eq!(number(&mut other, events).await, 1);
 }
 
 #[tokio::test]

@@ -11,9 +11,9 @@ use sqlx::postgres::PgRow;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::connect::{Connector, Session};
+use super::connect::{Connector, Seen, Session};
 use super::fault::{Cause, storage_error, timed_out};
-use super::read::{get, int};
+use super::read::int;
 use super::script::Script;
 use super::statement::Statement;
 use super::view::{self, Locked, decode};
@@ -42,14 +42,6 @@ pub(super) struct Failure {
     at_commit: bool,
 }
 
-/// The newest event that this store knows to be durable.
-#[derive(Clone, Debug)]
-struct Seen {
-    position: i64,
-    stream: StreamName,
-    version: i64,
-}
-
 /// What a batch came to.
 struct Written {
     outcomes: Vec<AppendOutcome>,
@@ -61,10 +53,6 @@ struct Written {
 pub(super) struct Writer {
     connector: Arc<Connector>,
     session: Option<Session>,
-    seen: Option<Seen>,
-    /// A connection was lost, and the database may be another one since.
-    is_doubtful: bool,
-    has_gone_back: bool,
     is_closed: bool,
     /// The rows that the appends of the doubtful batch took: nobody can read them any more if the
     /// batch did commit.
@@ -74,59 +62,20 @@ pub(super) struct Writer {
 impl Writer {
     /// A writer on a connection to a database that has this program's schema.
     pub(super) fn new(connector: Arc<Connector>, session: Session) -> Self {
-        Self {
-            connector,
-            session: Some(session),
-            seen: None,
-            is_doubtful: false,
-            has_gone_back: false,
-            is_closed: false,
-            taken_in_doubt: HashMap::new(),
-        }
+        Self { connector, session: Some(session), is_closed: false, taken_in_doubt: HashMap::new() }
     }
 
     /// The newest position that this store has written.
     pub(super) fn last_position(&self) -> i64 {
-        self.seen.as_ref().map_or(0, |seen| seen.position)
+        self.connector.last_written()
     }
 
-    /// The connection, to a database that has all that this store has written.
     async fn take(&mut self) -> Result<Session> {
         self.check_open()?;
-        let mut session = match self.session.take() {
-            Some(session) => session,
-            None => self.connector.open().await?,
-        };
-        if self.is_doubtful {
-            self.has_gone_back = self.has_gone_back || self.lacks_seen(&mut session).await?;
-            self.is_doubtful = false;
+        match self.session.take() {
+            Some(session) => Ok(session),
+            None => self.connector.open().await,
         }
-        if self.has_gone_back {
-            self.is_doubtful = true;
-            let lost = "the database has lost events that were acknowledged: it is an older copy";
-            return Err(Error::damaged(lost));
-        }
-        Ok(session)
-    }
-
-    /// A server that took the place of another may lack its last commits. Then positions are given
-    /// again, or the newest stream is not as far as it was, and no retention has taken it away.
-    async fn lacks_seen(&self, session: &mut Session) -> Result<bool> {
-        let Some(seen) = &self.seen else { return Ok(false) };
-        let failed = |error| storage_error(error, "looking for what was written");
-        let mut statement = Statement::new(
-            "SELECT (SELECT last_value FROM connector_journal_position) < $1 OR NOT ( \
-             EXISTS (SELECT 1 FROM connector_stream WHERE name = $2 AND version >= $3) OR EXISTS \
-             (SELECT 1 FROM connector_meta WHERE key = 'trimmed_up_to' AND value >= $1))",
-        );
-        let added = statement
-            .add(seen.position)
-            .and_then(|()| statement.add(&*seen.stream))
-            .and_then(|()| statement.add(seen.version));
-        added.map_err(failed)?;
-        let rows = timeout(self.connector.options().command_timeout, session.read(statement));
-        let rows = rows.await.map_err(|_| timed_out("looking for what was written"))?;
-        rows.map_err(failed)?.first().map_or(Ok(true), |row| get(row, 0))
     }
 
     /// Runs a transaction. It is not cut short but by its time-out, which ends its connection.
@@ -162,13 +111,9 @@ impl Writer {
                 if Session::outlives(&error) {
                     self.session = timeout(limit, session.rolled_back()).await.ok().flatten();
                 }
-                self.is_doubtful |= self.session.is_none();
                 Err(Failure { error: storage_error(error, context), cause, at_commit })
             }
-            Err(_) => {
-                self.is_doubtful = true;
-                Err(Failure { error: timed_out(context), cause: Cause::Slow, at_commit })
-            }
+            Err(_) => Err(Failure { error: timed_out(context), cause: Cause::Slow, at_commit }),
         }
     }
 
@@ -186,7 +131,9 @@ impl Writer {
                 .await;
             match written {
                 Ok(Some(written)) => {
-                    self.seen = written.newest.or(self.seen.take());
+                    if let Some(newest) = written.newest {
+                        self.connector.has_written(newest);
+                    }
                     return Ok(written.outcomes);
                 }
                 Ok(None) => {}
