@@ -37,6 +37,7 @@ fn created(name: &str, op: OperationKind, sequence: i64) -> DocumentEvent {
         request_digest: Digest::of(b"request"),
         visibility_delay_ms: 5_000,
         sequence,
+        sent: None,
         lease: lease(sequence),
         at: at(1_767_225_600_000),
     })
