@@ -43,6 +43,15 @@ fn created(name: &str, op: OperationKind, sequence: i64) -> DocumentEvent {
     })
 }
 
+fn created_to_reconcile() -> DocumentEvent {
+    match created("op-1", OperationKind::Create, 4) {
+        DocumentEvent::OperationCreated(event) => {
+            DocumentEvent::OperationCreated(OperationCreated { sent: Some(MARK), ..event })
+        }
+        other => other,
+    }
+}
+
 fn claimed(name: &str, reconcile: bool) -> DocumentEvent {
     DocumentEvent::OperationClaimed(OperationClaimed {
         operation_id: operation(name),
@@ -234,6 +243,7 @@ pub(super) fn samples() -> Vec<Sample> {
         event("operation_created", created("op-1", OperationKind::Create, 1)),
         event("operation_created_update", created("op-1", OperationKind::Update, i64::MAX)),
         event("operation_created_delete", created("op-1", OperationKind::Delete, 3)),
+        event("operation_created_to_reconcile", created_to_reconcile()),
         event("operation_claimed", claimed("op-1", false)),
         event("operation_claimed_to_reconcile", claimed("op-1", true)),
         event("send_started", sent("op-1")),

@@ -11,7 +11,7 @@ use super::event::{
     OperationLeaseChanged, OperationRecorded, ReconcileReadBegun, SendStarted,
 };
 use super::state::{Document, Operation, OperationPhase, SendMark};
-use super::watch;
+use super::{restore, watch};
 use crate::base::limits::{
     MAX_DELAY_MS, MAX_ERROR_TEXT_BYTES, MAX_LEASE_MS, MAX_SOURCE_VERSION_BYTES, MIN_LEASE_MS,
 };
@@ -126,9 +126,6 @@ impl Document {
     ) -> Decided {
         self.refuse_while_swept(document)?;
         let lease = grant(&claim.holder, claim.ttl_ms, context.next_version, context);
-        // An intent that is not newer than the restore may have been sent in the future that is lost.
-        let restored_at = context.restored_at;
-        let sent = restored_at.filter(|at| claim.version.wall_ms() <= at.as_millis()).map(sent_by);
         let event = DocumentEvent::OperationCreated(OperationCreated {
             operation_id: claim.operation_id.clone(),
             owner: claim.owner.clone(),
@@ -138,7 +135,7 @@ impl Document {
             request_digest: claim.request_digest,
             visibility_delay_ms: claim.visibility_delay_ms,
             sequence: self.operation_sequence.saturating_add(1),
-            sent,
+            sent: restore::lost_send(&claim.version, context),
             lease: lease.clone(),
             at: context.now,
         });
@@ -358,35 +355,6 @@ impl Document {
         Ok(Decision::events(DocumentReply::Done, vec![lease_changed(id, None, context.now)]))
     }
 
-    /// An attempt of the backup may have been sent since, and what was asked may have been answered
-    /// and sent again since: only a read that begins after the restore proves anything.
-    pub(super) fn restore_operations(&self, context: &Context) -> Decision<Self> {
-        let mut events = Vec::new();
-        for (id, operation) in &self.operations {
-            // A claim of this generation is younger than the restore.
-            let is_claimed_since = operation.standing_lease(context).is_some();
-            let Some(restored_at) = context.restored_at.filter(|_| !is_claimed_since) else {
-                continue;
-            };
-            let sent = match operation.phase {
-                OperationPhase::Attempted { sent } => sent.unwrap_or(sent_by(restored_at)),
-                OperationPhase::ReconcileOnly { sent, .. } => sent,
-                OperationPhase::Committed { .. } | OperationPhase::Dead { .. } => continue,
-            };
-            let sent = SendMark { until: sent.until.max(restored_at), ..sent };
-            let phase = OperationPhase::ReconcileOnly { sent, read_at: None };
-            if operation.phase != phase {
-                let (operation_id, at) = (id.clone(), context.now);
-                let recorded = OperationRecorded { operation_id, phase, at };
-                events.push(DocumentEvent::OperationRecorded(recorded));
-            }
-            if operation.lease.is_some() {
-                events.push(lease_changed(id, None, context.now));
-            }
-        }
-        Decision::events(DocumentReply::Done, events)
-    }
-
     /// Is there one on the document with a higher sequence that is not dead?
     pub(super) fn has_newer_operation(&self, id: &OperationId) -> Result<bool> {
         let sequence = self.find_operation(id)?.sequence;
@@ -396,14 +364,13 @@ impl Document {
     }
 }
 
-fn lease_changed(id: &OperationId, lease: Option<Lease>, at: Timestamp) -> DocumentEvent {
+pub(super) fn lease_changed(
+    id: &OperationId,
+    lease: Option<Lease>,
+    at: Timestamp,
+) -> DocumentEvent {
     let operation_id = id.clone();
     DocumentEvent::OperationLeaseChanged(OperationLeaseChanged { operation_id, lease, at })
-}
-
-/// The mark of a write of which is known only that it was sent at this time or before.
-const fn sent_by(at: Timestamp) -> SendMark {
-    SendMark { started_at: at, until: at }
 }
 
 fn grant(holder: &Holder, ttl_ms: i64, version: i64, context: &Context) -> Lease {

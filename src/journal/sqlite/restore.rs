@@ -135,3 +135,7 @@ impl Drop for Copy {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "restore_tests.rs"]
+mod tests;
