@@ -115,11 +115,14 @@ impl Copy {
 
     fn keep(mut self) -> Result<()> {
         let failed = |error| file_error(error, "moving the backup to the medium");
-        let sync = |path: &Path| File::open(path)?.sync_all();
-        sync(&self.partial).map_err(failed)?;
+        let partial = File::options().write(true).open(&self.partial).map_err(failed)?;
+        partial.sync_all().map_err(failed)?;
+        drop(partial);
         fs::rename(&self.partial, &self.path).map_err(failed)?;
+        // Elsewhere a directory can't be opened, and its entries are on the medium with the file.
+        #[cfg(unix)]
         if let Some(directory) = self.path.parent() {
-            sync(directory).map_err(failed)?;
+            File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed)?;
         }
         self.is_whole = true;
         Ok(())
