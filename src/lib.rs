@@ -72,8 +72,8 @@ pub use records::{
 pub use runtime::{Clock, IdSource, Jitter, telemetry};
 pub use store::{
     BegunSweep, Claim, ClaimedOperation, CommandId, ConnectorRef, DecisionPage, DocumentOwners,
-    DocumentRef, DueStream, DueWork, Event, EventFilter, EventStream, Evidence, FeedItem,
-    FetchedRead, ForgettingConnection, Health, Lease, OperationFilter, OperationRequest,
+    DocumentRef, DueStream, DueWork, Event, EventFilter, EventStream, Evidence, FeedCursor,
+    FeedItem, FetchedRead, ForgettingConnection, Health, Lease, OperationFilter, OperationRequest,
     OperationState, ProgressVersion, RecordAdapter, RetentionReport, SendPermit, Session, Store,
     StoreBuilder, StoreStats, StuckReason, StuckWork, SyncStateEntry, UnitOfWork, WatchExpectation,
     Work, WrittenRepair,

@@ -23,6 +23,7 @@ pub(crate) fn at(millis: i64) -> Context {
         id: Uuid::from_u128(u128::from(millis.unsigned_abs())),
         jitter: 0.5,
         generation: 1,
+        restored_at: None,
         next_version: 0,
         fence: None,
         records_epoch: 0,

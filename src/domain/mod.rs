@@ -42,6 +42,8 @@ pub struct Context {
     pub jitter: f64,
     /// The store's generation, for fencing tokens.
     pub generation: i64,
+    /// When the store was last restored from a backup; none when it never was.
+    pub restored_at: Option<Timestamp>,
     /// The stream version that the first event of this decision will have.
     pub next_version: i64,
     /// The lease under which the command was sent.

@@ -33,8 +33,8 @@ pub use fold::{LoadedState, fold, load_state};
 pub use memory::MemoryJournal;
 pub use port::{
     Append, AppendOutcome, BatchError, BoxFuture, CommandRecord, Compare, DueCandidates, DuePage,
-    Expected, Filter, Head, Heads, HistoryCut, JournalRecord, Loaded, NewEvent, NewSnapshot, Order,
-    Part, RowQuery, SnapshotRecord, Storage, StreamPage,
+    Expected, Filter, Head, Heads, HistoryCut, JournalRecord, Lineage, Loaded, NewEvent,
+    NewSnapshot, Order, Part, RowQuery, SnapshotRecord, Storage, StreamPage,
 };
 #[cfg(feature = "postgres")]
 pub use postgres::{PostgresOptions, PostgresStorage};

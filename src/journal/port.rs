@@ -6,6 +6,7 @@
 //! states: events are bytes, rows are values.
 
 use std::future::Future;
+use std::path::Path;
 use std::pin::Pin;
 
 use tokio::sync::watch;
@@ -300,6 +301,36 @@ pub struct HistoryCut {
     pub limit: u32,
 }
 
+/// Which life of a store this is. A copy that is restored from a backup begins a new one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lineage {
+    /// Grows with each restore.
+    pub generation: i64,
+    /// When the last restore began; none where there was none.
+    pub restored_at: Option<Timestamp>,
+    /// It has not ended: nobody may use the store before.
+    pub is_restoring: bool,
+}
+
+impl Lineage {
+    /// The lineage that a restore begins at a time. By the time its generation is greater than those
+    /// of the future that the copy never saw, which may have been restored more often than it.
+    #[must_use]
+    pub fn restored(self, now: Timestamp) -> Self {
+        let generation = self.generation.saturating_add(1).max(now.as_millis());
+        // Where a number must be kept, 0 says that there was none.
+        let restored_at = Some(now.max(Timestamp::from_millis(1)));
+        Self { generation, restored_at, is_restoring: true }
+    }
+}
+
+impl Default for Lineage {
+    /// The first life of a journal in memory.
+    fn default() -> Self {
+        Self { generation: 1, restored_at: None, is_restoring: false }
+    }
+}
+
 /// A backend. One store writes through it from one place; many may read.
 ///
 /// Cancel safety: no future that writes is dropped before it ends.
@@ -307,8 +338,28 @@ pub trait Storage: Send + Sync + 'static {
     /// Several stores may write to it at once, so heads must be confirmed and `now` is the database's.
     fn is_shared(&self) -> bool;
 
-    /// The store's generation, for fencing tokens.
+    /// The store's generation, for fencing tokens and for cursors of the feed.
     fn generation(&self) -> i64;
+
+    /// When the last restore from a backup began; none where there was none.
+    fn restored_at(&self) -> Option<Timestamp>;
+
+    /// A restore was begun and has not ended: nobody may use the store before.
+    fn is_restoring(&self) -> bool;
+
+    /// Begins a restore, in one durable transaction: the lineage becomes [`Lineage::restored`] of it,
+    /// at `now`, unless the storage is shared and has its own time.
+    fn begin_restore(&self, now: Timestamp) -> BoxFuture<'_, Result<()>>;
+
+    /// Ends the restore that began this generation. If another one was begun since, it stays begun.
+    fn end_restore(&self, generation: i64) -> BoxFuture<'_, Result<()>>;
+
+    /// Copies everything that is committed when it begins into a new file, while writers go on. What
+    /// it answers is on the medium; after a failure there is no file.
+    ///
+    /// [`Error::InvalidInput`]: for the field `path` when something is there already, or it can't be
+    /// a file's; for the field `place` when the backend keeps no file.
+    fn backup<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<()>>;
 
     /// Snapshot and tail of a stream, by one query.
     fn load<'a>(&'a self, stream: &'a str) -> BoxFuture<'a, Result<Loaded>>;

@@ -52,6 +52,7 @@ async fn run_on<A: Aggregate>(
         id: Uuid::from_u128(77),
         jitter: 0.5,
         generation: 1,
+        restored_at: None,
         next_version: expected.version + 1,
         fence: None,
         records_epoch: 0,

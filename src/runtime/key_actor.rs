@@ -347,6 +347,7 @@ impl<A: Aggregate> KeyActor<A> {
                 id: self.env.ids.id(now),
                 jitter: self.env.jitter.unit(),
                 generation: self.env.storage.generation(),
+                restored_at: self.env.storage.restored_at(),
                 next_version: expected.version + 1,
                 fence: request.fence.clone(),
                 records_epoch: self.env.records_epoch(),

@@ -205,6 +205,7 @@ impl Unit {
             id: self.env.ids.id(self.now),
             jitter: self.env.jitter.unit(),
             generation: self.env.storage.generation(),
+            restored_at: self.env.storage.restored_at(),
             next_version,
             fence: self.fence.clone(),
             records_epoch: self.env.records_epoch(),

@@ -243,6 +243,38 @@ impl StoreBuilder {
     /// # Cancel safety
     /// A dropped call opens nothing.
     pub async fn open(self) -> Result<Store> {
+        self.start(false).await
+    }
+
+    /// Opens a store that was restored from a backup. Nobody uses it before the following is done and
+    /// on the medium; if it is cut short, the next [`Self::open`] goes on with it first.
+    ///
+    /// The copy is in the past, and what was done after the backup has happened all the same:
+    ///
+    /// - Leases, claims and permits end: a new generation begins, and a token of another one is
+    ///   [`Error::LeaseLost`].
+    /// - Every unfinished operation is `reconcile_only`, whether the backup knows that it was sent or not.
+    ///   That the provider has not the write is proved only by a read that begins after the restore
+    ///   and the provider's visibility delay.
+    /// - An operation that the backup does not know, and whose version is not newer than the restore,
+    ///   begins as [`crate::Claim::Reconcile`].
+    /// - The feed tells a reader from before the restore ([`crate::FeedItem::Restored`]).
+    ///
+    /// Every host that used the lost store must have ended before: what one sends later, nobody
+    /// knows. On a database of several hosts one of them opens it restored, before any other opens it.
+    /// A store that is opened so once more takes all claims back once more, which costs a question
+    /// to the provider for each unfinished operation, and does no other harm.
+    ///
+    /// # Errors
+    /// As [`Self::open`], and [`Error::InvalidInput`] for the field `path` when no store is there.
+    ///
+    /// # Cancel safety
+    /// A dropped call has begun the restore, perhaps; the next call finishes it.
+    pub async fn open_restored(self) -> Result<Store> {
+        self.start(true).await
+    }
+
+    async fn start(self, is_restored: bool) -> Result<Store> {
         let opener: StorageOpener = match self.place {
             None => {
                 return Err(Error::invalid(
@@ -267,6 +299,7 @@ impl StoreBuilder {
                 Box::new(move |now| {
                     Box::pin(async move {
                         let options = SqliteOptions::new(path, now).synchronous(synchronous);
+                        let options = if is_restored { options.must_exist() } else { options };
                         let storage = SqliteStorage::open(options).await?;
                         Ok(Arc::new(storage) as Arc<dyn Storage>)
                     })
@@ -275,6 +308,11 @@ impl StoreBuilder {
         };
         let runtime = Runtime::start(self.bounds, self.rules, self.sources, opener).await?;
         let store = Store { runtime: Arc::new(runtime), owner_rule: self.owner_rule };
+        if let Err(error) = store.restore(is_restored).await {
+            // So that the storage is free for the next call. What failed first is what must be seen.
+            let _ = store.close().await;
+            return Err(error);
+        }
         store.keep_house(self.retention);
         Ok(store)
     }

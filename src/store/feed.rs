@@ -1,6 +1,8 @@
 //! The event feed: catches up with the journal, then follows it, and never skips an event.
 
 use std::collections::VecDeque;
+use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -39,14 +41,50 @@ pub enum Event {
     PendingAuth(PendingAuthEvent),
 }
 
+/// A place in the feed: what a reader keeps, as its text, to go on behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FeedCursor {
+    /// The generation of the store that gave it. A restore from a backup begins a new one, which
+    /// gives positions again, to other events.
+    pub generation: i64,
+    /// The place in the journal.
+    pub position: i64,
+}
+
+impl FeedCursor {
+    /// Before the first event of any store.
+    pub const START: Self = Self { generation: 0, position: 0 };
+}
+
+impl fmt::Display for FeedCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.generation, self.position)
+    }
+}
+
+impl FromStr for FeedCursor {
+    type Err = Error;
+
+    /// # Errors
+    /// [`Error::InvalidInput`] for the field `cursor` when it is not the text of one.
+    fn from_str(text: &str) -> Result<Self> {
+        let number = |text: &str| text.parse::<i64>().ok().filter(|number| *number >= 0);
+        let cursor = text.split_once('-').and_then(|(generation, position)| {
+            Some(Self { generation: number(generation)?, position: number(position)? })
+        });
+        let canonical = cursor.filter(|cursor| cursor.to_string() == text);
+        canonical.ok_or_else(|| Error::invalid("cursor", "expected a generation and a position"))
+    }
+}
+
 /// What a feed gives.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum FeedItem {
     /// An event.
     Event {
-        /// Its place in the journal: where the next feed goes on.
-        position: i64,
+        /// Its place: where the next feed goes on.
+        cursor: FeedCursor,
         /// The stream's key.
         key: StreamKey,
         /// Its place in the stream.
@@ -61,12 +99,21 @@ pub enum FeedItem {
     /// A document was swept, or a connection forgotten: the events of its stream before this one
     /// are erased.
     Swept {
-        /// Its place in the journal.
-        position: i64,
+        /// Its place.
+        cursor: FeedCursor,
         /// The key of the document or connection.
         key: StreamKey,
         /// Its place in the stream.
         version: i64,
+    },
+    /// The reader's cursor is none of this store: it was given before the store was restored from a
+    /// backup, or the file is a copy that was not opened as restored. What was read behind the
+    /// backup has not happened here, and those positions are given to other events. The feed goes on
+    /// from the start, so a reader that reads it again misses nothing. One that knows a position at
+    /// or before the backup may open a feed behind it instead, with the generation of this cursor.
+    Restored {
+        /// The start, in this generation.
+        cursor: FeedCursor,
     },
     /// Retention has cut events at positions up to this one. The ones that are left follow.
     Trimmed {
@@ -75,8 +122,8 @@ pub enum FeedItem {
     },
     /// An event that this program cannot read. The feed goes on behind it.
     Unreadable {
-        /// Its place in the journal.
-        position: i64,
+        /// Its place.
+        cursor: FeedCursor,
         /// Why.
         error: Error,
     },
@@ -86,7 +133,10 @@ pub enum FeedItem {
 pub struct EventStream {
     store: Store,
     filter: EventFilter,
+    generation: i64,
     position: i64,
+    /// What the reader came with, until it is known to be of this store.
+    unchecked: Option<FeedCursor>,
     trimmed_told: i64,
     committed: watch::Receiver<i64>,
     ready: VecDeque<FeedItem>,
@@ -99,8 +149,9 @@ impl std::fmt::Debug for EventStream {
 }
 
 impl Store {
-    /// The events behind position `after` (0 for all), oldest first; then those that follow, for
-    /// ever. No event is skipped. Where events were erased or cut, the feed says so in their place.
+    /// The events behind `after` ([`FeedCursor::START`] for all), oldest first; then those that follow,
+    /// for ever. No event is skipped. Where events were erased or cut, the feed says so in their place,
+    /// and where `after` is of another life of the store, it says that first.
     ///
     /// ```
     /// # use connector_store::*;
@@ -109,24 +160,26 @@ impl Store {
     /// # let store = Store::builder().memory(&MemoryJournal::new()).open().await?;
     /// # store.document(&DocumentId::new("doc-1")?).begin_document_sweep().await?;
     /// // Where this reader has come to, as it keeps it: a crash before the work is done repeats it.
-    /// let mut kept = 0;
-    /// let mut feed = store.events(kept, EventFilter::default());
-    /// if let FeedItem::Event { position, key, event, .. } = feed.next().await? {
+    /// let mut kept = FeedCursor::START.to_string();
+    /// let mut feed = store.events(kept.parse()?, EventFilter::default());
+    /// if let FeedItem::Event { cursor, key, event, .. } = feed.next().await? {
     ///     assert_eq!(key, StreamKey::Document(DocumentId::new("doc-1")?));
     ///     assert!(matches!(*event, Event::Document(_)));
-    ///     kept = position;
+    ///     kept = cursor.to_string();
     /// }
-    /// assert!(kept > 0);
+    /// assert_eq!(kept.parse::<FeedCursor>()?.position, 1);
     /// # store.close().await
     /// # }
     /// ```
     #[must_use]
-    pub fn events(&self, after: i64, filter: EventFilter) -> EventStream {
+    pub fn events(&self, after: FeedCursor, filter: EventFilter) -> EventStream {
         EventStream {
             store: self.clone(),
             filter,
-            position: after,
-            trimmed_told: after,
+            generation: self.storage().generation(),
+            position: after.position,
+            unchecked: Some(after),
+            trimmed_told: after.position,
             committed: self.storage().committed(),
             ready: VecDeque::new(),
         }
@@ -134,10 +187,11 @@ impl Store {
 }
 
 impl EventStream {
-    /// The position up to which this feed has read.
+    /// How far this feed has read. That is ahead of what it has given, unless [`Self::next_ready`]
+    /// has just given none; then it is where the next feed goes on, past what the filter left out.
     #[must_use]
-    pub const fn position(&self) -> i64 {
-        self.position
+    pub const fn cursor(&self) -> FeedCursor {
+        FeedCursor { generation: self.generation, position: self.position }
     }
 
     /// The next item, once there is one.
@@ -172,6 +226,10 @@ impl EventStream {
     pub async fn next_ready(&mut self) -> Result<Option<FeedItem>> {
         while self.ready.is_empty() {
             self.store.env().check_open()?;
+            if self.unchecked.is_some() {
+                self.check_cursor().await?;
+                continue;
+            }
             // Marked before the read, so that a commit during it is not slept through.
             self.committed.borrow_and_update();
             let (env, storage) = (self.store.env(), self.store.storage());
@@ -192,8 +250,24 @@ impl EventStream {
         Ok(self.ready.pop_front())
     }
 
+    /// A cursor of another generation, or of a position that was never given here, is of a future that
+    /// this store never saw.
+    async fn check_cursor(&mut self) -> Result<()> {
+        let (env, storage) = (self.store.env(), self.store.storage());
+        let last = env.answer_in_time(storage.last_position()).await?;
+        let is_known = |after: FeedCursor| {
+            after.position == 0 || (after.generation == self.generation && after.position <= last)
+        };
+        if self.unchecked.take().is_none_or(is_known) {
+            return Ok(());
+        }
+        (self.position, self.trimmed_told) = (0, 0);
+        self.ready.push_back(FeedItem::Restored { cursor: self.cursor() });
+        Ok(())
+    }
+
     fn item(&self, record: &JournalRecord) -> Option<FeedItem> {
-        let position = record.position;
+        let cursor = FeedCursor { generation: self.generation, position: record.position };
         let kind = StreamKind::from_number(record.kind);
         let wanted_kinds = &self.filter.kinds;
         if !wanted_kinds.is_empty() && !kind.is_some_and(|kind| wanted_kinds.contains(&kind)) {
@@ -205,7 +279,7 @@ impl EventStream {
         }
         let (Some(key), Some(kind)) = (key, kind) else {
             let error = Error::damaged(format_args!("an event of unknown kind {}", record.kind));
-            return Some(FeedItem::Unreadable { position, error });
+            return Some(FeedItem::Unreadable { cursor, error });
         };
         let (number, schema, payload) = (record.event_type, record.schema, &record.payload);
         let event = match kind {
@@ -218,16 +292,16 @@ impl EventStream {
             Ok(
                 Event::Document(DocumentEvent::Swept)
                 | Event::Connector(ConnectorEvent::ConnectionForgotten(_)),
-            ) => FeedItem::Swept { position, key, version },
+            ) => FeedItem::Swept { cursor, key, version },
             Ok(event) => FeedItem::Event {
-                position,
+                cursor,
                 key,
                 version,
                 recorded_at: record.recorded_at,
                 command_id: record.command_id,
                 event: Box::new(event),
             },
-            Err(error) => FeedItem::Unreadable { position, error },
+            Err(error) => FeedItem::Unreadable { cursor, error },
         })
     }
 }

@@ -5,6 +5,7 @@
 //! same calls it does the same.
 
 use std::collections::{HashMap, VecDeque};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -394,6 +395,26 @@ impl Storage for FaultyStorage {
 
     fn generation(&self) -> i64 {
         self.inner.generation()
+    }
+
+    fn restored_at(&self) -> Option<Timestamp> {
+        self.inner.restored_at()
+    }
+
+    fn is_restoring(&self) -> bool {
+        self.inner.is_restoring()
+    }
+
+    fn begin_restore(&self, now: Timestamp) -> BoxFuture<'_, Result<()>> {
+        hand_on!(self.begin_restore(now))
+    }
+
+    fn end_restore(&self, generation: i64) -> BoxFuture<'_, Result<()>> {
+        hand_on!(self.end_restore(generation))
+    }
+
+    fn backup<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<()>> {
+        hand_on!(self.backup(path))
     }
 
     fn load<'a>(&'a self, stream: &'a str) -> BoxFuture<'a, Result<Loaded>> {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use connector_store::domain::{Row, Table};
 use connector_store::{
-    Claim, Error, FeedItem, Hlc, ObservationRepair, PendingAuthRecord, Secret, StreamKey,
-    Timestamp, WatchIdentity, Work,
+    Claim, Error, FeedCursor, FeedItem, Hlc, ObservationRepair, PendingAuthRecord, Secret,
+    StreamKey, Timestamp, WatchIdentity, Work,
 };
 
 use super::world::{
@@ -285,7 +285,7 @@ async fn the_feed_and_the_due_work_name_it() {
         world.store.resume_forgetting(owner, connector).await.unwrap();
         assert!(world.store.health(Duration::from_secs(60)).await.unwrap().is_healthy());
         let key = StreamKey::Connector(owner.clone(), connector.clone());
-        let mut feed = world.store.events(0, Default::default());
+        let mut feed = world.store.events(FeedCursor::START, Default::default());
         let mut swept = 0;
         while let Some(item) = feed.next_ready().await.unwrap() {
             match item {

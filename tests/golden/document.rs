@@ -37,9 +37,19 @@ fn created(name: &str, op: OperationKind, sequence: i64) -> DocumentEvent {
         request_digest: Digest::of(b"request"),
         visibility_delay_ms: 5_000,
         sequence,
+        sent: None,
         lease: lease(sequence),
         at: at(1_767_225_600_000),
     })
+}
+
+fn created_to_reconcile() -> DocumentEvent {
+    match created("op-1", OperationKind::Create, 4) {
+        DocumentEvent::OperationCreated(event) => {
+            DocumentEvent::OperationCreated(OperationCreated { sent: Some(MARK), ..event })
+        }
+        other => other,
+    }
 }
 
 fn claimed(name: &str, reconcile: bool) -> DocumentEvent {
@@ -233,6 +243,7 @@ pub(super) fn samples() -> Vec<Sample> {
         event("operation_created", created("op-1", OperationKind::Create, 1)),
         event("operation_created_update", created("op-1", OperationKind::Update, i64::MAX)),
         event("operation_created_delete", created("op-1", OperationKind::Delete, 3)),
+        event("operation_created_to_reconcile", created_to_reconcile()),
         event("operation_claimed", claimed("op-1", false)),
         event("operation_claimed_to_reconcile", claimed("op-1", true)),
         event("send_started", sent("op-1")),

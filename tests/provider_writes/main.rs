@@ -13,6 +13,7 @@ mod identity;
 mod killed;
 mod paused;
 mod provider;
+mod restored;
 mod slow;
 mod sweeps;
 mod watches;

@@ -1,17 +1,24 @@
 //! The event feed: it catches up, then follows, skips nothing, and says where something is gone.
 
-use connector_store::{EventFilter, EventStream, FeedItem, MemoryJournal, Store, StreamKind};
+use connector_store::{
+    EventFilter, EventStream, FeedCursor, FeedItem, MemoryJournal, Store, StreamKind,
+};
 
 use crate::common::*;
 
 fn position(item: &FeedItem) -> i64 {
     match item {
-        FeedItem::Event { position, .. }
-        | FeedItem::Swept { position, .. }
-        | FeedItem::Unreadable { position, .. } => *position,
+        FeedItem::Event { cursor, .. }
+        | FeedItem::Swept { cursor, .. }
+        | FeedItem::Unreadable { cursor, .. } => cursor.position,
         FeedItem::Trimmed { up_to } => *up_to,
         _ => panic!("an unknown item"),
     }
+}
+
+/// A place in the feed of a store in memory.
+const fn behind(position: i64) -> FeedCursor {
+    FeedCursor { generation: 1, position }
 }
 
 async fn ready(feed: &mut EventStream) -> Vec<FeedItem> {
@@ -29,15 +36,15 @@ async fn a_feed_catches_up_and_then_follows() {
     for value in 0..3 {
         set_trim(&a, value).await.unwrap();
     }
-    let mut feed = host.store.events(1, EventFilter::default());
+    let mut feed = host.store.events(behind(1), EventFilter::default());
     assert_eq!(position(&feed.next().await.unwrap()), 2);
     assert_eq!(position(&feed.next().await.unwrap()), 3);
-    let follow = tokio::spawn(async move { (feed.next().await.unwrap(), feed.position()) });
+    let follow = tokio::spawn(async move { (feed.next().await.unwrap(), feed.cursor()) });
     settle().await;
     assert!(!follow.is_finished());
     set_trim(&a, 4).await.unwrap();
     let (item, read_to) = bounded(follow).await.unwrap();
-    assert_eq!((position(&item), read_to), (4, 4));
+    assert_eq!((position(&item), read_to), (4, behind(4)));
 }
 
 #[tokio::test]
@@ -58,7 +65,7 @@ async fn a_filter_lets_through_what_it_names() {
         (EventFilter { kinds: vec![StreamKind::Auth], key: Some(document_key("b")) }, vec![]),
     ];
     for (filter, expected) in cases {
-        let items = ready(&mut host.store.events(0, filter.clone())).await;
+        let items = ready(&mut host.store.events(FeedCursor::START, filter.clone())).await;
         assert_eq!(items.iter().map(position).collect::<Vec<_>>(), expected, "{filter:?}");
     }
 }
@@ -71,7 +78,7 @@ async fn erased_events_are_swept_in_their_place() {
     set_trim(&host.store.document(&document("b")), 1).await.unwrap();
     a.sweep_document_rows().await.unwrap();
     set_trim(&a, 2).await.unwrap();
-    let items = ready(&mut host.store.events(0, EventFilter::default())).await;
+    let items = ready(&mut host.store.events(FeedCursor::START, EventFilter::default())).await;
     assert_eq!(items.iter().map(position).collect::<Vec<_>>(), [2, 3, 4]);
     let swept = |item: &FeedItem| matches!(item, FeedItem::Swept { version: 2, .. });
     assert!(swept(&items[1]), "{items:?}");
@@ -85,24 +92,27 @@ async fn trimmed_events_are_told_to_who_has_not_read_them_and_only_to_them() {
     for value in 0..10 {
         set_trim(&a, value).await.unwrap();
     }
-    let mut has_read = host.store.events(0, EventFilter::default());
+    let mut has_read = host.store.events(FeedCursor::START, EventFilter::default());
     assert_eq!(ready(&mut has_read).await.len(), 10);
-    let mut half = host.store.events(6, EventFilter::default());
+    let mut half = host.store.events(behind(6), EventFilter::default());
     host.clock.advance(SECOND * 100);
     assert_eq!(host.store.apply_retention(SECOND).await.unwrap().events, 8);
     set_trim(&a, 10).await.unwrap();
     let items = ready(&mut has_read).await;
-    assert!(matches!(items[..], [FeedItem::Event { position: 11, .. }]), "{items:?}");
+    assert!(
+        matches!(items[..], [FeedItem::Event { cursor, .. }] if cursor == behind(11)),
+        "{items:?}"
+    );
     let items = ready(&mut half).await;
     assert!(matches!(items[0], FeedItem::Trimmed { up_to: 8 }), "{items:?}");
     assert_eq!(items[1..].iter().map(position).collect::<Vec<_>>(), [9, 10, 11]);
-    let items = ready(&mut host.store.events(0, EventFilter::default())).await;
+    let items = ready(&mut host.store.events(FeedCursor::START, EventFilter::default())).await;
     assert!(matches!(items[0], FeedItem::Trimmed { up_to: 8 }), "{items:?}");
     assert_eq!(items.len(), 4);
 }
 
 async fn read_all(store: Store, count: usize) -> Vec<i64> {
-    let mut feed = store.events(0, EventFilter::default());
+    let mut feed = store.events(FeedCursor::START, EventFilter::default());
     let mut positions = Vec::new();
     while positions.len() < count {
         positions.push(position(&feed.next().await.unwrap()));
@@ -144,7 +154,7 @@ async fn no_event_is_skipped_under_concurrent_writers() {
 #[tokio::test]
 async fn a_reader_on_one_host_hears_of_the_others_writes() {
     let (a, b, _) = two_hosts().await;
-    let mut feed = b.store.events(0, EventFilter::default());
+    let mut feed = b.store.events(FeedCursor::START, EventFilter::default());
     let next = tokio::spawn(async move { feed.next().await.unwrap() });
     settle().await;
     set_trim(&a.store.document(&document("a")), 1).await.unwrap();

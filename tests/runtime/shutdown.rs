@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use connector_store::testing::{Fault, Gate};
-use connector_store::{Error, EventFilter, StorageFault};
+use connector_store::{Error, EventFilter, FeedCursor, StorageFault};
 
 use crate::common::*;
 
@@ -52,7 +52,7 @@ async fn every_call_after_close_is_closed() {
     assert_eq!(code(store.verify().await), closed);
     assert_eq!(code(store.rebuild().await), closed);
     assert_eq!(code(store.apply_retention(SECOND).await), closed);
-    assert_eq!(code(store.events(0, EventFilter::default()).next().await), closed);
+    assert_eq!(code(store.events(FeedCursor::START, EventFilter::default()).next().await), closed);
     assert_eq!(code(store.close().await), closed);
 }
 
@@ -104,7 +104,7 @@ async fn a_storage_that_hangs_at_the_end_is_reported_within_the_deadline() {
 #[tokio::test]
 async fn a_reader_of_the_feed_ends_with_the_store() {
     let host = host().await;
-    let mut feed = host.store.events(0, EventFilter::default());
+    let mut feed = host.store.events(FeedCursor::START, EventFilter::default());
     let next = tokio::spawn(async move { feed.next().await });
     settle().await;
     host.store.close().await.unwrap();

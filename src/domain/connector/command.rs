@@ -52,6 +52,8 @@ pub enum ConnectorCommand {
         /// Proves it.
         token: FencingToken,
     },
+    /// Takes the sync lease from a holder of another generation: the store was restored from a backup.
+    VoidLease,
     /// Reads the sync lease, also one past its expiry that nobody took.
     Lease,
     /// Begins an enumeration of a partition.

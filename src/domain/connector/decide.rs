@@ -24,6 +24,7 @@ impl Aggregate for Connector {
             ConnectorCommand::AcquireLease { .. } => "acquire_lease",
             ConnectorCommand::RenewLease { .. } => "renew_lease",
             ConnectorCommand::ReleaseLease { .. } => "release_lease",
+            ConnectorCommand::VoidLease => "void_lease",
             ConnectorCommand::Lease => "lease",
             ConnectorCommand::BeginReceipt(_) => "begin_receipt",
             ConnectorCommand::ExtendReceipt(_) => "extend_receipt",
@@ -135,6 +136,7 @@ impl Connector {
             ConnectorCommand::ReleaseLease { token } => {
                 return self.release_lease(&naming.lease(), *token, context);
             }
+            ConnectorCommand::VoidLease => return Ok(self.void_lease(context)),
             ConnectorCommand::BeginReceipt(input) => {
                 return self.begin_receipt(naming, input, context);
             }

@@ -32,6 +32,7 @@ impl Connector {
             | ConnectorCommand::AbandonForget { .. }
             | ConnectorCommand::ForgetPage { .. }
             | ConnectorCommand::FinishForget { .. }
+            | ConnectorCommand::VoidLease
             | ConnectorCommand::DropDocumentCandidates { .. } => Ok(()),
             ConnectorCommand::RenewLease { .. } | ConnectorCommand::ReleaseLease { .. } => {
                 Err(naming.lease().lost())

@@ -111,6 +111,7 @@ fn behind_the_mark_every_other_command_is_refused_and_every_session_lost() {
     }
     given.when(&ConnectorCommand::RenewLease { token, ttl_ms: 5 }, at(30)).refused(&scope().lost());
     given.when(&ConnectorCommand::ReleaseLease { token }, at(30)).refused(&scope().lost());
+    given.when(&ConnectorCommand::VoidLease, at(30)).then_nothing();
     let drop = ConnectorCommand::DropDocumentCandidates { document_id: document("dz") };
     given.done(&drop, at(30));
     given.assert_rows_are_those_of_the_state();

@@ -69,6 +69,13 @@ impl Connector {
         Ok(Decision::events(ConnectorReply::Done, vec![ConnectorEvent::LeaseReleased]))
     }
 
+    /// Ends a lease that is void already, so that its row tells of none that stands.
+    pub(super) fn void_lease(&self, context: &Context) -> Decision<Self> {
+        let is_void = self.lease.is_some() && self.standing_lease(context).is_none();
+        let events = if is_void { vec![ConnectorEvent::LeaseReleased] } else { Vec::new() };
+        Decision::events(ConnectorReply::Done, events)
+    }
+
     fn current_lease(
         &self,
         scope: &LeaseScope,

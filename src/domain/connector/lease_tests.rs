@@ -111,6 +111,16 @@ fn a_lease_of_another_generation_is_void() {
 }
 
 #[test]
+fn a_lease_of_another_generation_alone_is_voided() {
+    let restored = Context { generation: 2, ..at(11) };
+    held().when(&ConnectorCommand::VoidLease, at(11)).then_nothing();
+    held()
+        .when(&ConnectorCommand::VoidLease, restored.clone())
+        .then(&[ConnectorEvent::LeaseReleased]);
+    fresh().when(&ConnectorCommand::VoidLease, restored).then_nothing();
+}
+
+#[test]
 fn a_time_to_live_outside_the_limits_is_refused() {
     for ttl_ms in [i64::MIN, 0, MAX_LEASE_MS + 1, i64::MAX] {
         held().when(&acquire("a", ttl_ms), at(11)).refused_input("ttl");

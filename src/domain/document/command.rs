@@ -100,6 +100,9 @@ pub enum DocumentCommand {
         /// Proves the claim.
         token: FencingToken,
     },
+    /// Takes the claims of all unfinished operations, and has the provider asked about each: the store
+    /// was restored from a backup, and what was sent since is not known.
+    RestoreOperations,
     /// Reads an operation.
     Operation {
         /// The operation.

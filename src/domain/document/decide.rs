@@ -38,6 +38,7 @@ impl Aggregate for Document {
             DocumentCommand::FinalizeOperation { .. } => "finalize_operation",
             DocumentCommand::RenewOperationLease { .. } => "renew_operation_lease",
             DocumentCommand::ReleaseOperationLease { .. } => "release_operation_lease",
+            DocumentCommand::RestoreOperations => "restore_operations",
             DocumentCommand::Operation { .. } => "operation",
             DocumentCommand::HasNewerOperation { .. } => "has_newer_operation",
             DocumentCommand::ArmWatch { .. } => "arm_watch",
@@ -315,6 +316,7 @@ impl Document {
             DocumentCommand::ReleaseOperationLease { operation_id, token } => {
                 self.release_operation_lease(document, operation_id, *token, context)
             }
+            DocumentCommand::RestoreOperations => Ok(self.restore_operations(context)),
             DocumentCommand::Operation { operation_id } => {
                 let operation = self.operations.get(operation_id);
                 let view = operation.map(|at| Box::new(at.view(document, operation_id)));

@@ -68,6 +68,7 @@ fn context() -> Context {
         id: Uuid::nil(),
         jitter: 0.0,
         generation: 1,
+        restored_at: None,
         next_version: 1,
         fence: None,
         records_epoch: 0,

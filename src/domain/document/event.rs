@@ -139,6 +139,9 @@ pub struct OperationCreated {
     pub visibility_delay_ms: i64,
     /// Its place among the document's operations.
     pub sequence: i64,
+    /// Set when it may have been sent before the store was restored from a backup that does not know
+    /// it: the provider must be asked before anything is sent.
+    pub sent: Option<SendMark>,
     /// The claim.
     pub lease: Lease,
     /// When.

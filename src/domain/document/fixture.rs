@@ -182,6 +182,7 @@ pub(super) fn created(id: &str, sequence: i64, lease: Lease, at: i64) -> Documen
         request_digest: claim.request_digest,
         visibility_delay_ms: DELAY,
         sequence,
+        sent: None,
         lease,
         at: time(at),
     })

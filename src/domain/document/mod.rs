@@ -12,6 +12,7 @@ mod fixture;
 mod observation;
 mod operation;
 mod repair;
+mod restore;
 mod rows;
 mod state;
 mod token;

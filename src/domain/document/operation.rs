@@ -11,7 +11,7 @@ use super::event::{
     OperationLeaseChanged, OperationRecorded, ReconcileReadBegun, SendStarted,
 };
 use super::state::{Document, Operation, OperationPhase, SendMark};
-use super::watch;
+use super::{restore, watch};
 use crate::base::limits::{
     MAX_DELAY_MS, MAX_ERROR_TEXT_BYTES, MAX_LEASE_MS, MAX_SOURCE_VERSION_BYTES, MIN_LEASE_MS,
 };
@@ -135,6 +135,7 @@ impl Document {
             request_digest: claim.request_digest,
             visibility_delay_ms: claim.visibility_delay_ms,
             sequence: self.operation_sequence.saturating_add(1),
+            sent: restore::lost_send(&claim.version, context),
             lease: lease.clone(),
             at: context.now,
         });
@@ -363,7 +364,11 @@ impl Document {
     }
 }
 
-fn lease_changed(id: &OperationId, lease: Option<Lease>, at: Timestamp) -> DocumentEvent {
+pub(super) fn lease_changed(
+    id: &OperationId,
+    lease: Option<Lease>,
+    at: Timestamp,
+) -> DocumentEvent {
     let operation_id = id.clone();
     DocumentEvent::OperationLeaseChanged(OperationLeaseChanged { operation_id, lease, at })
 }

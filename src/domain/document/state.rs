@@ -282,8 +282,11 @@ impl Operation {
             request_digest: created.request_digest,
             visibility_delay_ms: created.visibility_delay_ms,
             sequence: created.sequence,
-            phase: OperationPhase::Attempted { sent: None },
-            attempts: 1,
+            phase: match created.sent {
+                None => OperationPhase::Attempted { sent: None },
+                Some(sent) => OperationPhase::ReconcileOnly { sent, read_at: None },
+            },
+            attempts: u32::from(created.sent.is_none()),
             lease: Some(created.lease.clone()),
             deferral: None,
             created_at: created.at,

@@ -1,6 +1,7 @@
 //! One store's connection to a database in memory.
 
 use std::ops::Bound;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -17,9 +18,6 @@ use crate::journal::port::{
     Heads, HistoryCut, JournalRecord, Loaded, NewSnapshot, RowQuery, SnapshotRecord, Storage,
     StreamPage,
 };
-
-/// The generation of every database in memory: none is ever restored from a backup.
-const GENERATION: i64 = 1;
 
 /// A [`super::MemoryJournal`] as one store has it open.
 pub struct MemoryStorage {
@@ -91,7 +89,33 @@ impl Storage for MemoryStorage {
     }
 
     fn generation(&self) -> i64 {
-        GENERATION
+        self.inner.lock().lineage.generation
+    }
+
+    fn restored_at(&self) -> Option<Timestamp> {
+        self.inner.lock().lineage.restored_at
+    }
+
+    fn is_restoring(&self) -> bool {
+        self.inner.lock().lineage.is_restoring
+    }
+
+    fn begin_restore(&self, now: Timestamp) -> BoxFuture<'_, Result<()>> {
+        self.with(move |tables| {
+            let now = self.inner.clock.as_ref().map_or(now, |clock| clock());
+            tables.lineage = tables.lineage.restored(now);
+        })
+    }
+
+    fn end_restore(&self, generation: i64) -> BoxFuture<'_, Result<()>> {
+        self.with(move |tables| {
+            let is_newer = tables.lineage.generation != generation;
+            tables.lineage.is_restoring &= is_newer;
+        })
+    }
+
+    fn backup<'a>(&'a self, _path: &'a Path) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async { Err(Error::invalid("place", "expected a store that is kept in a file")) })
     }
 
     fn load<'a>(&'a self, stream: &'a str) -> BoxFuture<'a, Result<Loaded>> {

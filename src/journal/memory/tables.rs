@@ -13,7 +13,8 @@ use crate::journal::batch::{
     stamps,
 };
 use crate::journal::port::{
-    Append, AppendOutcome, CommandRecord, Expected, Head, HistoryCut, JournalRecord, SnapshotRecord,
+    Append, AppendOutcome, CommandRecord, Expected, Head, HistoryCut, JournalRecord, Lineage,
+    SnapshotRecord,
 };
 
 /// All tables of a database in memory.
@@ -35,6 +36,8 @@ pub struct Tables {
     pub newest_time: Timestamp,
     /// The newest time that a row was stamped with.
     pub stamped_at: Timestamp,
+    /// Which life of the store this is.
+    pub lineage: Lineage,
     /// How many stores have the database open.
     pub(super) open: usize,
 }

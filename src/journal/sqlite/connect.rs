@@ -72,7 +72,7 @@ impl Connector {
         };
         let options = self
             .base()
-            .create_if_missing(true)
+            .create_if_missing(!self.options.must_exist)
             .synchronous(synchronous)
             .pragma("secure_delete", "ON")
             .pragma("wal_autocheckpoint", CHECKPOINT_PAGES.to_string())

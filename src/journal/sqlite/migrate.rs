@@ -19,8 +19,8 @@ const META: &str = "CREATE TABLE connector_meta (
   value INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 INSERT INTO connector_meta (key, value)
-VALUES ('schema_version', 0), ('generation', ?), ('trimmed_up_to', 0), ('settled', 0),
-  ('stamped_at', 0)";
+VALUES ('schema_version', 0), ('generation', ?), ('restored_at', 0), ('restoring', 0),
+  ('trimmed_up_to', 0), ('settled', 0), ('stamped_at', 0)";
 
 /// Refuses a file that this program must not touch; nothing is written.
 pub(super) async fn check(connection: &mut SqliteConnection) -> Result<Option<i64>> {

@@ -19,12 +19,14 @@ mod options;
 mod query;
 mod read;
 mod readers;
+mod restore;
 mod script;
 mod statements;
 mod view;
 mod writer;
 
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use tokio::sync::{Mutex, watch};
 use uuid::Uuid;
@@ -37,7 +39,7 @@ use self::readers::Readers;
 use self::writer::Writer;
 use super::port::{
     Append, AppendOutcome, BatchError, BoxFuture, CommandRecord, DueCandidates, DuePage, Expected,
-    Heads, HistoryCut, JournalRecord, Loaded, NewSnapshot, RowQuery, Storage, StreamPage,
+    Heads, HistoryCut, JournalRecord, Lineage, Loaded, NewSnapshot, RowQuery, Storage, StreamPage,
 };
 use crate::base::{DocumentId, Error, OwnerDid, Result, StorageFault, StreamName, Timestamp};
 use crate::domain::{DueRow, DueSource, Row, RowChange, RowKey};
@@ -48,7 +50,7 @@ pub struct SqliteStorage {
     readers: Readers,
     writer: Mutex<Writer>,
     committed: watch::Sender<i64>,
-    generation: i64,
+    lineage: RwLock<Lineage>,
     lock: std::sync::Mutex<Option<StoreLock>>,
 }
 
@@ -58,11 +60,16 @@ impl SqliteStorage {
     /// # Errors
     /// [`Error::StoreInUse`] while another store has the file open, in this process or another;
     /// [`Error::NewerDatabase`] for a file of a newer program, which is left as it is;
-    /// [`Error::InvalidInput`] for a file of another program; else a storage error.
+    /// [`Error::InvalidInput`] for a file of another program, and for none where one must be; else a
+    /// storage error.
     pub async fn open(options: SqliteOptions) -> Result<Self> {
-        let wanted = options.path.clone();
+        let (wanted, must_exist) = (options.path.clone(), options.must_exist);
+        let no_store = || Error::invalid("path", "expected the file of a store");
         let locked = tokio::task::spawn_blocking(move || {
             let path = lock::resolve(&wanted)?;
+            if must_exist && !path.is_file() {
+                return Err(no_store());
+            }
             let lock = lock::take(&path)?;
             Ok::<_, Error>((path, lock))
         });
@@ -73,17 +80,19 @@ impl SqliteStorage {
         let connector = Arc::new(Connector::new(path, options));
         let mut connection = connector.writer().await?;
         connect::check_engine(&mut connection).await?;
-        migrate::check(&mut connection).await?;
+        if migrate::check(&mut connection).await?.is_none() && must_exist {
+            return Err(no_store());
+        }
         connect::begin_writing(&mut connection).await?;
         migrate::run(&mut connection, now).await?;
         let writer = Writer::new(Arc::clone(&connector), connection).await?;
         let readers = Readers::new(connector);
-        let generation = readers.meta("generation").await?;
+        let lineage = RwLock::new(readers.lineage().await?);
         Ok(Self {
             readers,
             committed: watch::Sender::new(writer.last_position()),
             writer: Mutex::new(writer),
-            generation,
+            lineage,
             lock: std::sync::Mutex::new(Some(lock)),
         })
     }
@@ -108,11 +117,19 @@ impl SqliteStorage {
         });
     }
 
+    fn lineage(&self) -> Lineage {
+        *self.lineage.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_lineage(&self, lineage: Lineage) {
+        *self.lineage.write().unwrap_or_else(PoisonError::into_inner) = lineage;
+    }
+
     async fn close_all(&self) -> Result<()> {
         self.readers.close().await;
         let flushed = self.writer.lock().await.close().await;
         // Only now may another store take the file.
-        drop(self.lock.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take());
+        drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner).take());
         flushed
     }
 }
@@ -123,7 +140,41 @@ impl Storage for SqliteStorage {
     }
 
     fn generation(&self) -> i64 {
-        self.generation
+        self.lineage().generation
+    }
+
+    fn restored_at(&self) -> Option<Timestamp> {
+        self.lineage().restored_at
+    }
+
+    fn is_restoring(&self) -> bool {
+        self.lineage().is_restoring
+    }
+
+    fn begin_restore(&self, now: Timestamp) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let mut writer = self.writer.lock().await;
+            let begun = self.lineage().restored(now);
+            writer.begin_restore(begun).await?;
+            self.set_lineage(begun);
+            Ok(())
+        })
+    }
+
+    fn end_restore(&self, generation: i64) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let mut writer = self.writer.lock().await;
+            let begun = self.lineage();
+            if begun.generation == generation {
+                writer.end_restore().await?;
+                self.set_lineage(Lineage { is_restoring: false, ..begun });
+            }
+            Ok(())
+        })
+    }
+
+    fn backup<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.readers.backup(path))
     }
 
     fn load<'a>(&'a self, stream: &'a str) -> BoxFuture<'a, Result<Loaded>> {

@@ -29,6 +29,7 @@ pub struct SqliteOptions {
     pub(super) synchronous: Synchronous,
     pub(super) readers: usize,
     pub(super) busy_timeout: Duration,
+    pub(super) must_exist: bool,
 }
 
 impl SqliteOptions {
@@ -41,6 +42,7 @@ impl SqliteOptions {
             synchronous: Synchronous::default(),
             readers: DEFAULT_READERS,
             busy_timeout: DEFAULT_BUSY_TIMEOUT,
+            must_exist: false,
         }
     }
 
@@ -48,6 +50,13 @@ impl SqliteOptions {
     #[must_use]
     pub const fn synchronous(mut self, synchronous: Synchronous) -> Self {
         self.synchronous = synchronous;
+        self
+    }
+
+    /// Opens a store that is there already, and makes none.
+    #[must_use]
+    pub const fn must_exist(mut self) -> Self {
+        self.must_exist = true;
         self
     }
 

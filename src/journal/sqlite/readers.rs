@@ -32,6 +32,10 @@ impl Readers {
         }
     }
 
+    pub(super) fn connector(&self) -> &Connector {
+        &self.connector
+    }
+
     fn take(&self) -> Option<SqliteConnection> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }

@@ -9,6 +9,7 @@ mod due;
 mod history;
 mod numbers;
 mod records;
+mod restore;
 mod rows;
 mod trims;
 
@@ -37,6 +38,7 @@ pub fn rules() -> impl Iterator<Item = Rule> {
         due::RULES,
         history::RULES,
         trims::RULES,
+        restore::RULES,
     ];
     families.into_iter().flatten().copied()
 }
