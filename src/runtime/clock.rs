@@ -16,7 +16,8 @@ use crate::journal::BoxFuture;
 
 /// A source of time.
 pub trait Clock: Send + Sync + 'static {
-    /// The wall clock. Read once, when a store opens.
+    /// The wall clock. What waits or expires goes by what it showed when the store opened; it is read
+    /// again only to tell how far ahead others' stamps are.
     fn wall(&self) -> Timestamp;
     /// Time since a fixed moment; never steps back.
     fn monotonic(&self) -> Duration;
@@ -153,6 +154,13 @@ impl StoreTime {
 
     pub(crate) fn now(&self) -> Timestamp {
         self.opened_at.plus(self.elapsed())
+    }
+
+    /// The time that others' stamps are held to. Monotonic time stands still while a machine sleeps,
+    /// and from then on every honest stamp would be ahead of it. It is never before [`Self::now`]: what
+    /// was taken once is not refused because the wall clock was set back.
+    pub(crate) fn for_stamps(&self) -> Timestamp {
+        self.now().max(self.clock.wall())
     }
 
     /// Monotonic time since the store opened.

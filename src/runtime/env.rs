@@ -99,11 +99,13 @@ impl Activation {
         self.durable.load(Ordering::Acquire)
     }
 
-    pub(super) fn set_durable(&self, version: i64, retracts: bool) {
-        if retracts {
-            self.life.doubt();
-        }
+    pub(super) fn set_durable(&self, version: i64) {
         self.durable.store(version, Ordering::Release);
+    }
+
+    /// An append that takes something back is handed over.
+    pub(super) fn doubt(&self) {
+        self.life.doubt();
     }
 
     /// An append failed: nothing decided on this activation counts any more.

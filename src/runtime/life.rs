@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Set once the actor ends: what its successor takes back is not counted here.
 const ENDED: u64 = 1 << 63;
 
-/// Counts, while one actor lives, the durable appends that took something back, and the failures
-/// after which nobody knows.
+/// Counts, while one actor lives, the appends that take something back, and the failures after which
+/// nobody knows.
 #[derive(Debug, Default)]
 pub(super) struct Life(AtomicU64);
 
 impl Life {
-    /// Something was taken back, or may have been. Said before anybody can see it.
+    /// Something is taken back, or may have been. Said before anybody can see it.
     pub(super) fn doubt(&self) {
         self.0.fetch_add(1, Ordering::AcqRel);
     }

@@ -106,8 +106,13 @@ pub(crate) struct RepositoryRef {
 }
 
 impl RepositoryRef {
-    /// Hands work over; it is done in the order in which it came.
+    /// Hands work over; it is done in the order in which it came. What it takes back is doubted from
+    /// here on: once it is written everybody can see it, long before it is acknowledged.
     pub(super) fn hand_over(&self, work: Work) {
+        if let Work::Write(write) = &work {
+            let retracting = write.reaches.iter().filter(|reach| reach.retracts);
+            retracting.for_each(|reach| reach.activation.doubt());
+        }
         if self.inbox.push(work) {
             self.addr.do_send(Wake);
         }
@@ -326,7 +331,7 @@ impl Repository {
                 Slot::Write { reaches, ticket, events, writes } => match outcomes.next() {
                     Some(Ok(AppendOutcome::Committed { taken })) => {
                         for reach in &reaches {
-                            reach.activation.set_durable(reach.version, reach.retracts);
+                            reach.activation.set_durable(reach.version);
                         }
                         self.counters.events.fetch_add(events, Relaxed);
                         self.counters.appends.fetch_add(u64::from(writes), Relaxed);

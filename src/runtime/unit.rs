@@ -48,7 +48,8 @@ pub(crate) struct Unit {
     fence: Option<Fence>,
     command_id: Uuid,
     now: Timestamp,
-    _room: Permit,
+    /// Given back once it has committed: a handle may be kept for longer.
+    room: Mutex<Option<Permit>>,
     keys: Mutex<Option<BTreeMap<StreamKey, AnyKey>>>,
 }
 
@@ -86,7 +87,8 @@ pub(crate) async fn begin(
     }
     let now = confirm(&env, &held).await?;
     let command_id = env.ids.id(now);
-    Ok(Unit { env, fence, command_id, now, _room: room, keys: Mutex::new(Some(held)) })
+    let (room, keys) = (Mutex::new(Some(room)), Mutex::new(Some(held)));
+    Ok(Unit { env, fence, command_id, now, room, keys })
 }
 
 async fn hold<A: Routed>(
@@ -238,6 +240,7 @@ impl Unit {
         let keys = self.keys().take();
         let mut keys =
             keys.ok_or_else(|| Error::NotHeld { key: "anything any more".to_owned() })?;
+        let _room = self.room.lock().unwrap_or_else(PoisonError::into_inner).take();
         let (mut parts, mut reaches, mut absent) = (Vec::new(), Vec::new(), Vec::new());
         for (key, any) in &mut keys {
             absent.append(any.absent());

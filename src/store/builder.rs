@@ -202,8 +202,8 @@ impl StoreBuilder {
         self
     }
 
-    /// How far the stamps of an observation copy that is put may be ahead of the store's time
-    /// ([`crate::records::DEFAULT_MAX_DRIFT`]).
+    /// How far the stamps of an observation copy that is put may be ahead of the store's time, or of the
+    /// wall clock where that is later ([`crate::records::DEFAULT_MAX_DRIFT`]).
     pub const fn max_hlc_drift(mut self, drift: Duration) -> Self {
         self.rules.max_drift = drift;
         self

@@ -195,6 +195,11 @@ impl Store {
         }
     }
 
+    /// The time that others' stamps are held to: on a shared storage the database's.
+    async fn time_for_stamps(&self) -> Result<Timestamp> {
+        if self.storage().is_shared() { self.now().await } else { Ok(self.env().time.for_stamps()) }
+    }
+
     fn check_json(&self, field: &'static str, json: Option<&Json>) -> Result<()> {
         check_json(self.env().bounds.max_json_bytes, field, json)
     }

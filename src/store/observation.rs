@@ -82,7 +82,7 @@ impl DocumentRef {
         store.check_document_owner(&record.key.owner, self.id()).await?;
         let (verifier, is_plain) = (&store.env().verifier, self.is_plain());
         for _ in 0..MAX_VERIFICATIONS {
-            let verified = verifier.admit(record, store.now().await?).await?;
+            let verified = verifier.admit(record, store.time_for_stamps().await?).await?;
             if is_plain && verified.still_stands() {
                 telemetry::standing_put();
                 return Ok(());

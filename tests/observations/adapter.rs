@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use connector_store::{Error, RecordKey};
+use connector_store::{Error, RecordKey, StoreBuilder};
 
-use crate::common::{bounded, code, decided, did, document, host, person, put, said};
+use crate::common::{bounded, code, decided, did, document, host, host_with, person, put, said};
 
 const TYPES: [&str; 1] = ["connector.observation"];
 
@@ -93,6 +93,21 @@ async fn a_lock_holds_its_documents_until_it_commits_and_lists_without_waiting_f
     assert_eq!(decided(&host.store, &did(&ada), "a").await.unwrap(), "newest");
     assert_eq!(code(locked.commit().await), "CONNECTOR_NOT_HELD", "it is over");
     assert_eq!(code(locked.get(&key(1, "a")).await), "CONNECTOR_NOT_HELD");
+}
+
+/// A layer that keeps the adapter of a transaction that is over takes no room in the store with it.
+#[tokio::test]
+async fn an_adapter_that_is_kept_after_its_commit_holds_nothing() {
+    let change = |builder: StoreBuilder| builder.accept_foreign_owners().in_flight_commands(2);
+    let (host, ada) = (host_with(change).await, person(1));
+    let mut kept = Vec::new();
+    for at in 1..=5 {
+        let records = bounded(host.store.records().lock(&[key(1, "a")])).await.unwrap();
+        records.put_copy(&said(&ada, "a", at, "v")).await.unwrap();
+        records.commit().await.unwrap();
+        kept.push(records);
+    }
+    bounded(host.store.close()).await.unwrap();
 }
 
 /// Transactions over the same documents in any order never wait for each other for ever, and each

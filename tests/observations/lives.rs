@@ -149,3 +149,36 @@ async fn a_rebuild_keeps_copies_and_repairs() {
     assert_eq!(host.store.repairs(&[document("d")]).await.unwrap().len(), 1);
     host.assert_sound().await;
 }
+
+/// A token that is no text any more is a damaged copy like any other: it is named, it counts for
+/// nothing, and the document goes on.
+#[tokio::test]
+async fn a_token_that_is_no_text_any_more_is_a_damaged_copy_and_no_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.db");
+    let open = || async {
+        let clock = Arc::new(SimClock::default());
+        open_to_all(Store::builder().sqlite(&path).clock(clock)).open().await.unwrap()
+    };
+    let (ada, bob) = (person(1), person(2));
+    let owner = did(&ada);
+    let copies = [&ada, &bob].map(|signer| said_for(signer, &owner, "d", 1, Some("v")));
+    let store = open().await;
+    for copy in &copies {
+        put(&store, copy).await.unwrap();
+    }
+    store.close().await.unwrap();
+    let mut file = std::fs::read(&path).unwrap();
+    let token = copies[0].op_jwt.as_bytes();
+    let place = file.windows(token.len()).position(|window| window == token).unwrap();
+    file[place + 9] |= 0x80;
+    std::fs::write(&path, file).unwrap();
+
+    let store = open().await;
+    assert_eq!(store.verify().await.unwrap().damages.len(), 1);
+    assert_eq!(issuers(&store, &owner, "d").await, [bob.issuer()]);
+    put(&store, &copies[0]).await.unwrap();
+    assert_eq!(issuers(&store, &owner, "d").await, all_sorted(&[&ada, &bob]));
+    assert!(store.verify().await.unwrap().is_sound());
+    store.close().await.unwrap();
+}

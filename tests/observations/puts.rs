@@ -205,6 +205,24 @@ async fn a_stamp_too_far_ahead_is_refused_and_an_honest_writer_wins() {
     assert_eq!(clock.now(now).unwrap().wall_ms(), now);
 }
 
+/// A machine that slept: the time that the store counts stood still, and others' did not.
+#[tokio::test]
+async fn after_a_suspension_honest_stamps_are_taken() {
+    let (host, ada) = (host().await, person(1));
+    let hour = 3_600_000;
+    let record = said(&ada, "d", hour, "v");
+    let with_nbf = not_before(&said(&ada, "e", hour, "v"), stamp(hour).wall_ms() / 1_000, 1);
+    assert_eq!(code(put(&host.store, &record).await), "CONNECTOR_HLC_DRIFT");
+    host.clock.set_wall(host.clock.wall().plus_millis(hour));
+    put(&host.store, &record).await.unwrap();
+    put(&host.store, &with_nbf).await.unwrap();
+    let far = said(&ada, "d", hour + 60_001, "far");
+    assert_eq!(code(put(&host.store, &far).await), "CONNECTOR_HLC_DRIFT");
+    // A wall clock that was set back does not refuse what was taken a moment ago.
+    host.clock.set_wall(host.clock.wall().plus_millis(-2 * hour));
+    put(&host.store, &said(&ada, "f", 60_000, "v")).await.unwrap();
+}
+
 #[tokio::test]
 async fn the_drift_that_is_taken_can_be_set() {
     let change = |builder: StoreBuilder| {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use connector_store::base::RecordFault;
 use connector_store::domain::Table;
 use connector_store::records::AnySigner;
-use connector_store::testing::{Fault, SimClock};
+use connector_store::testing::{Fault, Gate, SimClock};
 use connector_store::{
     Clock as _, Error, Holder, MemoryJournal, OwnerDid, SignedRecord, StorageFault, StoreBuilder,
     StreamKey,
@@ -105,6 +105,28 @@ async fn a_swept_copy_is_put_again() {
     assert_eq!(host.rows(Table::ObservationRecords).await, 0);
     assert!(asks(&host, &record).await);
     assert_eq!(decided(&host.store, &did(&ada), "d").await.unwrap(), "v");
+    host.assert_sound().await;
+}
+
+/// Its rows are gone for everybody who reads them, and it is not acknowledged yet.
+#[tokio::test]
+async fn a_copy_whose_sweep_is_on_its_way_is_put_again() {
+    let (host, ada) = (host().await, person(1));
+    let record = said(&ada, "d", 1, "v");
+    assert!(asks(&host, &record).await);
+    let (gate, handle) = (Gate::new(), host.store.document(&document("d")));
+    host.faults.next_append(Fault::StallAfter(gate.clone()));
+    let swept = tokio::spawn(async move { handle.sweep_document_rows().await });
+    bounded(gate.reached()).await;
+    assert_eq!(host.rows(Table::ObservationRecords).await, 0);
+    let opens = async {
+        tokio::task::yield_now().await;
+        gate.open();
+    };
+    let (put, ()) = bounded(async { tokio::join!(put(&host.store, &record), opens) }).await;
+    put.unwrap();
+    swept.await.unwrap().unwrap();
+    assert_eq!(decided(&host.store, &did(&ada), "d").await.unwrap(), "v", "it was answered");
     host.assert_sound().await;
 }
 

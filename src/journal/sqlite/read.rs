@@ -82,6 +82,18 @@ pub(super) fn snapshot_of(row: &SqliteRow, columns: [usize; 5]) -> Result<Snapsh
     })
 }
 
+/// The content of these rows is compared with the journal wherever it is used, and a state can do
+/// without one that is damaged: reading it must not fail before it is compared.
+const fn is_checked(table: Table) -> bool {
+    matches!(table, Table::ObservationRecords)
+}
+
+/// A text that may be none any more: then it is another one than was written.
+fn token(row: &SqliteRow, at: usize) -> Result<Value> {
+    let bytes: &[u8] = row.try_get_unchecked(at).map_err(failed)?;
+    Ok(Value::text(String::from_utf8_lossy(bytes)))
+}
+
 /// A row of a read table, from its columns in their order.
 pub(super) fn row_of(row: &SqliteRow, table: Table) -> Result<Row> {
     let values = table.spec().columns.iter().enumerate().map(|(at, column)| {
@@ -89,6 +101,7 @@ pub(super) fn row_of(row: &SqliteRow, table: Table) -> Result<Row> {
             return Ok(Value::Null);
         }
         match column.kind {
+            ColumnType::Text if is_checked(table) && column.row_only => token(row, at),
             ColumnType::Text => text(row, at).map(Value::text),
             ColumnType::Int => int(row, at).map(Value::Int),
             ColumnType::Blob => bytes(row, at).map(|bytes| Value::Blob(bytes.into())),
