@@ -269,8 +269,8 @@ impl Writer<'_> {
             let page = page.fetch_all(&mut *self.connection).await.map_err(failed)?;
             let names: Vec<String> = page.iter().map(|row| text(row, 0)).collect::<Result<_>>()?;
             let Some(last) = names.last() else { return Ok(()) };
-            // The least name behind it: no name of a stream holds the character.
-            from = format!("{last}\u{1}");
+            // The least text behind it.
+            from = format!("{last}\0");
             let names: Vec<Value> = names.into_iter().map(Value::text).collect();
             let mut streams = Streams::new();
             for (table, column) in [
@@ -293,7 +293,7 @@ impl Writer<'_> {
             let page = sqlx::query(CONNECTORS).bind(&from[0]).bind(&from[1]).bind(STREAMS_AT_ONCE);
             let page = page.fetch_all(&mut *self.connection).await.map_err(failed)?;
             let Some(last) = page.last() else { return Ok(()) };
-            from = [text(last, 0)?, format!("{}\u{1}", text(last, 1)?)];
+            from = [text(last, 0)?, format!("{}\0", text(last, 1)?)];
             for row in &page {
                 let [owner, connector] = [Value::text(text(row, 0)?), Value::text(text(row, 1)?)];
                 let mut streams = Streams::new();
