@@ -177,7 +177,3 @@ fn command_id(stream: &str, now: Timestamp) -> Uuid {
 fn new_incarnation(stream: &str, now: Timestamp) -> Uuid {
     Builder::from_random_bytes(drawn("incarnation", stream, now)).into_uuid()
 }
-
-#[cfg(test)]
-#[path = "adopt_tests.rs"]
-mod tests;

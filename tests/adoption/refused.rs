@@ -9,7 +9,7 @@ use crate::seed::{base, change, newest, owner_of, person, place, put_copy, said,
 /// The refusal of the file at `path`, which is not touched by it.
 async fn refusal(path: &Path) -> (String, String, Vec<String>) {
     let before = std::fs::read(path).unwrap();
-    let error = Store::builder().sqlite(path).open().await.err().expect("it was adopted");
+    let error = Store::builder().sqlite(path).open().await.expect_err("it was adopted");
     assert!(std::fs::read(path).unwrap() == before, "the file was changed: {error}");
     assert_eq!(error.code(), "CONNECTOR_ADOPTION_REFUSED", "{error:?}");
     assert_eq!(error.class(), ErrorClass::Refused);

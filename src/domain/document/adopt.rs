@@ -97,7 +97,3 @@ fn bad_column(columns: Columns<'_>, fault: &RecordFault) -> BadColumn {
     let names = columns.0.table.spec().columns;
     columns.bad(names.iter().position(|column| column.name == field).unwrap_or(TOKEN_COLUMN))
 }
-
-#[cfg(test)]
-#[path = "adopt_tests.rs"]
-mod tests;

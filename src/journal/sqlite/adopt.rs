@@ -366,7 +366,3 @@ fn take(page: Vec<Row>, streams: &mut Streams) -> Result<()> {
     }
     Ok(())
 }
-
-#[cfg(test)]
-#[path = "adopt_tests.rs"]
-mod tests;
