@@ -12,7 +12,9 @@ use super::damage::RowName;
 use super::owners::owner_of;
 use super::port::{Append, Expected, NewEvent, Part};
 use super::verify::different_columns;
-use crate::base::{Digest, Error, Result, StreamKey, StreamKind, Timestamp};
+use crate::base::{
+    ConnectorName, Digest, DocumentId, Error, OwnerDid, Result, StreamKey, StreamKind, Timestamp,
+};
 use crate::domain::auth::{self, PendingAuth};
 use crate::domain::connector::{self, Connector};
 use crate::domain::document::{self, Document};
@@ -47,12 +49,18 @@ pub(super) fn refused(unfit: Unfit) -> Error {
 /// # Errors
 /// [`Error::AdoptionRefused`] for a row that no stream can have.
 pub(super) fn stream_of(row: &Row) -> Result<StreamKey> {
-    // Its key is the first that says so.
     owner_of(row).ok_or_else(|| {
-        let names = row.table.spec().columns.iter();
-        let is_name = |name: &str| matches!(name, "document_id" | "id" | "owner_did");
-        let at = names.enumerate().find(|(_, column)| is_name(column.name)).map_or(0, |(at, _)| at);
-        refused(Unfit::new(row, at))
+        let columns = row.table.spec().columns.iter().zip(&row.values);
+        let bad = columns.map(|(column, value)| {
+            let text = value.as_text().unwrap_or_default();
+            match column.name {
+                "document_id" | "id" => DocumentId::new(text).is_err(),
+                "owner_did" => OwnerDid::new(text).is_err(),
+                "connector_name" => ConnectorName::new(text).is_err(),
+                _ => false,
+            }
+        });
+        refused(Unfit::new(row, bad.take_while(|is_bad| !is_bad).count()))
     })
 }
 

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use connector_store::records::AnySigner;
 use connector_store::testing::SimClock;
 use connector_store::{
     BeginReceipt, CandidateKey, CandidateState, CommitResult, ConnectorName, DocumentId, Error,
@@ -20,7 +21,8 @@ const EVENTS: &str = "SELECT count(*) FROM connector_journal";
 
 async fn open(path: &Path) -> Store {
     let builder = Store::builder().sqlite(path).clock(Arc::new(SimClock::default()));
-    builder.accept_foreign_owners().open().await.unwrap()
+    let builder = builder.accept_foreign_owners().signer_policy(Arc::new(AnySigner));
+    builder.open().await.unwrap()
 }
 
 fn owner() -> OwnerDid {
