@@ -102,7 +102,7 @@ insert into kubun_connector_sweep_checkpoint values
   ('did:web:owner', 'caldav', 'bare', 'account-5', 12, 51);
 insert into kubun_connector_observation_repair values
   ('d1', 'did:web:owner', '001767225600000-00000000-node-a', '001767225600000-00000001-node-a', 1,
-   'sha256:ab', 1999999999999),
+   'sha256:ab', 9999999999999),
   ('r2', 'did:web:owner', '001767225600000-00000000-node-a', '001767225600000-00000001-node-a', 0,
    null, 7);
 insert into kubun_connector_entity_trim values
