@@ -5,6 +5,8 @@
 //! become one append, or are refused where a state could not have them. Nothing but two columns is
 //! changed: a sync state without an incarnation gets one, and none is leased, since no holder is known.
 
+use std::collections::BTreeMap;
+
 use uuid::{Builder, Uuid};
 
 use super::codec::encode_event;
@@ -13,12 +15,13 @@ use super::owners::owner_of;
 use super::port::{Append, Expected, NewEvent, Part};
 use super::verify::different_columns;
 use crate::base::{
-    ConnectorName, Digest, DocumentId, Error, OwnerDid, Result, StreamKey, StreamKind, Timestamp,
+    ConnectorName, Digest, DocumentId, Error, OwnerDid, Result, StreamKey, StreamKind, StreamName,
+    Timestamp,
 };
 use crate::domain::auth::{self, PendingAuth};
 use crate::domain::connector::{self, Connector};
 use crate::domain::document::{self, Document};
-use crate::domain::{Aggregate, Row, RowChange, StoredEvent, Table, Unfit, Value};
+use crate::domain::{Aggregate, ColumnType, Row, RowChange, StoredEvent, Table, Unfit, Value};
 
 /// The tables whose rows are adopted. Of the others another program's columns are not known.
 pub(super) const ADOPTED: [Table; 8] = [
@@ -32,23 +35,124 @@ pub(super) const ADOPTED: [Table; 8] = [
     Table::ObservationRepair,
 ];
 
+/// The tables of documents' rows, with the place of the document.
+pub(super) const OF_DOCUMENTS: [(Table, usize); 3] =
+    [(Table::EntityTrim, 0), (Table::ObservationRecords, 2), (Table::ObservationRepair, 0)];
+
+/// The tables of connectors' rows, with the places of owner and connector.
+pub(super) const OF_CONNECTORS: [(Table, [usize; 2]); 4] = [
+    (Table::SyncState, [1, 0]),
+    (Table::SweepReceipt, [0, 1]),
+    (Table::SweepCandidate, [0, 1]),
+    (Table::SweepCheckpoint, [0, 1]),
+];
+
+/// Documents, connectors or authorizations that are read at once.
+pub(super) const STREAMS_AT_ONCE: u32 = 32;
+
+/// What the names of the tables that others read begin with.
+pub(super) const PREFIX: &str = "kubun_connector_";
+
+/// The rows of some streams, by the streams' names.
+pub(super) type Streams = BTreeMap<StreamName, (StreamKey, Vec<Row>)>;
+
+/// A column of another program's table.
+pub(super) struct Found {
+    /// Its name.
+    pub(super) name: String,
+    /// How it is stored; none for a type that no column has.
+    pub(super) kind: Option<ColumnType>,
+    /// Its place in the primary key, from 1; 0 when it is not in it.
+    pub(super) key_place: i64,
+}
+
+/// The names of the tables that are this program's alone, as a list of SQL texts. Without its
+/// schema's version they are no store.
+pub(super) fn own_names() -> String {
+    let journal =
+        ["connector_stream", "connector_journal", "connector_snapshot", "connector_command"];
+    let tables = Table::ALL.iter().map(|table| table.spec().name);
+    let own = tables.filter(|name| !name.starts_with(PREFIX));
+    let quoted: Vec<String> =
+        journal.into_iter().chain(own).map(|name| format!("'{name}'")).collect();
+    quoted.join(", ")
+}
+
+/// The tables of these names.
+///
+/// # Errors
+/// [`Error::AdoptionRefused`] for a name that another program's table can't have.
+pub(super) fn known_tables(names: &[String]) -> Result<Vec<Table>> {
+    let known = |name: &String| {
+        let table = Table::ALL.into_iter().find(|table| table.spec().name == name);
+        table.filter(|_| name.starts_with(PREFIX)).ok_or_else(|| table_refused(name))
+    };
+    names.iter().map(known).collect()
+}
+
+/// The name of a table while its rows are moved.
+pub(super) fn aside(table: Table) -> String {
+    format!("connector_adopted_{}", table.spec().name)
+}
+
+/// The refusal of a table.
+pub(super) fn table_refused(name: &str) -> Error {
+    Error::AdoptionRefused { table: name.to_owned(), column: None, row: Vec::new() }
+}
+
+/// Refuses a table that has not exactly the columns that are known, of their types, with their key.
+///
+/// # Errors
+/// [`Error::AdoptionRefused`] that names the first column that is not known, else the first that is
+/// missing or differs.
+pub(super) fn check_columns(table: Table, found: &[Found]) -> Result<()> {
+    let spec = table.spec();
+    let refused = |column: &str| {
+        let (table, column) = (spec.name.to_owned(), Some(column.to_owned()));
+        Err(Error::AdoptionRefused { table, column, row: Vec::new() })
+    };
+    let is_known = |name: &str| spec.columns.iter().any(|column| column.name == name);
+    if let Some(unknown) = found.iter().find(|found| !is_known(&found.name)) {
+        return refused(&unknown.name);
+    }
+    for (at, column) in spec.columns.iter().enumerate() {
+        let place = (1..).zip(spec.key).find(|(_, key)| **key == at).map_or(0, |(place, _)| place);
+        let is_as_known =
+            |found: &Found| found.kind == Some(column.kind) && found.key_place == place;
+        if !found.iter().any(|found| found.name == column.name && is_as_known(found)) {
+            return refused(column.name);
+        }
+    }
+    Ok(())
+}
+
+/// Takes a page of rows to their streams.
+///
+/// # Errors
+/// [`Error::AdoptionRefused`] for a row that no stream can have.
+pub(super) fn group(page: Vec<Row>, streams: &mut Streams) -> Result<()> {
+    for row in page {
+        let key = stream_of(&row)?;
+        let (_, rows) = streams.entry(key.stream_name()).or_insert_with(|| (key, Vec::new()));
+        rows.push(row);
+    }
+    Ok(())
+}
+
 /// The place of `lease_expires_at` in the sync state's row.
 const LEASE_COLUMN: usize = 7;
 /// The place of `incarnation` in the sync state's row.
 const INCARNATION_COLUMN: usize = 10;
 
 /// The refusal of a row that no state can have.
-pub(super) fn refused(unfit: Unfit) -> Error {
+fn refused(unfit: Unfit) -> Error {
     let RowName { table, key } = RowName::of(&unfit.row);
     let column = Some(unfit.column.to_owned());
     Error::AdoptionRefused { table: table.to_owned(), column, row: key }
 }
 
 /// The stream of a row.
-///
-/// # Errors
-/// [`Error::AdoptionRefused`] for a row that no stream can have.
-pub(super) fn stream_of(row: &Row) -> Result<StreamKey> {
+fn stream_of(row: &Row) -> Result<StreamKey> {
     owner_of(row).ok_or_else(|| {
         let columns = row.table.spec().columns.iter().zip(&row.values);
         let bad = columns.map(|(column, value)| {

@@ -4,7 +4,7 @@
 //! It runs before the file is switched to a write-ahead log, so a refused file is byte for byte what
 //! it was. It reads no row that it does not own, and holds one page of streams in memory.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use sqlx::{AssertSqlSafe, Row as _};
@@ -15,21 +15,16 @@ use super::query::{self, Built};
 use super::read::{int, row_of, text};
 use super::script::Script;
 use super::statements::{Texts, write_names};
-use crate::base::{Error, Result, StreamKey, StreamName, Timestamp};
+use crate::base::{Error, Result, StreamName, Timestamp};
 use crate::domain::{ColumnType, Row, RowKey, Table, Value};
-use crate::journal::adopt::{ADOPTED, genesis, stream_of};
+use crate::journal::adopt::{
+    ADOPTED, Found, OF_CONNECTORS, OF_DOCUMENTS, PREFIX, STREAMS_AT_ONCE, Streams, aside,
+    check_columns, genesis, group, known_tables, own_names, table_refused,
+};
 use crate::journal::batch::{View, judge};
 use crate::journal::damage::RowName;
 use crate::journal::owners::all_rows;
 use crate::journal::{Append, Compare, Filter, RowQuery};
-
-/// Documents, or authorizations, that become streams by one batch of statements.
-const STREAMS_AT_ONCE: u32 = 32;
-
-/// Tables of this program alone: without its schema's version they are no store.
-const OWN: &str = "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') \
-    AND (name GLOB 'kubun_connector_*' OR name IN ('connector_stream', 'connector_journal', \
-    'connector_snapshot', 'connector_command'";
 
 fn failed(error: sqlx::Error) -> Error {
     storage_error(error, "adopting the tables of another program")
@@ -37,13 +32,11 @@ fn failed(error: sqlx::Error) -> Error {
 
 /// The names of what stands in the place of this program's tables in a file that is no store.
 pub(super) async fn foreign_names(connection: &mut SqliteConnection) -> Result<Vec<String>> {
-    let mut sql = OWN.to_owned();
-    for table in Table::ALL {
-        sql.push_str(", '");
-        sql.push_str(table.spec().name);
-        sql.push('\'');
-    }
-    sql.push_str(")) ORDER BY name");
+    let sql = format!(
+        "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') \
+         AND (name GLOB '{PREFIX}*' OR name IN ({})) ORDER BY name",
+        own_names()
+    );
     let rows = sqlx::query(AssertSqlSafe(sql)).fetch_all(connection).await.map_err(failed)?;
     rows.iter().map(|row| text(row, 0)).collect()
 }
@@ -72,20 +65,13 @@ pub(super) async fn run(
 }
 
 async fn adopt(connection: &mut SqliteConnection, names: &[String], now: Timestamp) -> Result<()> {
-    let mut tables = Vec::new();
-    for name in names {
-        let table = Table::ALL.into_iter().find(|table| table.spec().name == name);
-        match table.filter(|_| name.starts_with("kubun_")) {
-            Some(table) => tables.push(table),
-            None => return Err(table_refused(name)),
-        }
-    }
+    let tables = known_tables(names)?;
     for &table in &tables {
         move_aside(connection, table).await?;
     }
     migrate::create(connection, now).await.map_err(failed)?;
     for &table in &tables {
-        check_columns(connection, table).await?;
+        check_shape(connection, table).await?;
         check_values(connection, table).await?;
         move_rows(connection, table).await?;
     }
@@ -108,20 +94,6 @@ async fn all(connection: &mut SqliteConnection, sql: String) -> Result<Vec<Sqlit
     sqlx::query(AssertSqlSafe(sql)).fetch_all(connection).await.map_err(failed)
 }
 
-fn table_refused(name: &str) -> Error {
-    Error::AdoptionRefused { table: name.to_owned(), column: None, row: Vec::new() }
-}
-
-fn column_refused(table: Table, column: &str) -> Error {
-    let (table, column) = (table.spec().name.to_owned(), Some(column.to_owned()));
-    Error::AdoptionRefused { table, column, row: Vec::new() }
-}
-
-/// The name of a table while its rows are moved.
-fn aside(table: Table) -> String {
-    format!("connector_adopted_{}", table.spec().name)
-}
-
 /// Gives the table's name, and those of its indexes, free.
 async fn move_aside(connection: &mut SqliteConnection, table: Table) -> Result<()> {
     let name = table.spec().name;
@@ -140,28 +112,15 @@ async fn move_aside(connection: &mut SqliteConnection, table: Table) -> Result<(
     all(connection, format!("ALTER TABLE {name} RENAME TO {}", aside(table))).await.map(drop)
 }
 
-/// Refuses a table that has not exactly the columns that are known, of their types, with their key.
-async fn check_columns(connection: &mut SqliteConnection, table: Table) -> Result<()> {
-    let spec = table.spec();
+/// Refuses a table whose columns are not those that are known.
+async fn check_shape(connection: &mut SqliteConnection, table: Table) -> Result<()> {
     let sql = format!("SELECT name, type, pk FROM pragma_table_xinfo('{}')", aside(table));
-    let mut found = BTreeMap::new();
-    for row in all(connection, sql).await? {
-        let (name, declared, place) = (text(&row, 0)?, text(&row, 1)?, int(&row, 2)?);
-        if !spec.columns.iter().any(|column| column.name == name) {
-            return Err(column_refused(table, &name));
-        }
-        found.insert(name, (declared, usize::try_from(place).unwrap_or(0)));
-    }
-    for (at, column) in spec.columns.iter().enumerate() {
-        let Some((declared, place)) = found.get(column.name) else {
-            return Err(column_refused(table, column.name));
-        };
-        let in_key = spec.key.iter().position(|&key| key == at).map_or(0, |place| place + 1);
-        if affinity(declared) != Some(column.kind) || *place != in_key {
-            return Err(column_refused(table, column.name));
-        }
-    }
-    Ok(())
+    let found = all(connection, sql).await?;
+    let found = found.iter().map(|row| {
+        let (name, kind) = (text(row, 0)?, affinity(&text(row, 1)?));
+        Ok(Found { name, kind, key_place: int(row, 2)? })
+    });
+    check_columns(table, &found.collect::<Result<Vec<_>>>()?)
 }
 
 /// The kind of a declared type, by the engine's own rules.
@@ -249,9 +208,6 @@ const CONNECTORS: &str = "\
     WHERE (owner_did, connector_name) >= (?1, ?2) \
     ORDER BY 1, 2 LIMIT ?3";
 
-/// The rows of some streams, by the streams' names.
-type Streams = BTreeMap<StreamName, (StreamKey, Vec<Row>)>;
-
 /// Writes the genesis of each stream.
 struct Writer<'c> {
     connection: &'c mut SqliteConnection,
@@ -273,14 +229,10 @@ impl Writer<'_> {
             from = format!("{last}\0");
             let names: Vec<Value> = names.into_iter().map(Value::text).collect();
             let mut streams = Streams::new();
-            for (table, column) in [
-                (Table::EntityTrim, 0),
-                (Table::ObservationRecords, 2),
-                (Table::ObservationRepair, 0),
-            ] {
+            for (table, column) in OF_DOCUMENTS {
                 let compare = Compare::In(names.clone());
                 let filters = vec![Filter { column, compare }];
-                self.group(RowQuery { filters, ..all_rows(table) }, &mut streams).await?;
+                self.take(RowQuery { filters, ..all_rows(table) }, &mut streams).await?;
             }
             self.write(streams).await?;
         }
@@ -297,16 +249,11 @@ impl Writer<'_> {
             for row in &page {
                 let [owner, connector] = [Value::text(text(row, 0)?), Value::text(text(row, 1)?)];
                 let mut streams = Streams::new();
-                for (table, columns) in [
-                    (Table::SyncState, [1, 0]),
-                    (Table::SweepReceipt, [0, 1]),
-                    (Table::SweepCandidate, [0, 1]),
-                    (Table::SweepCheckpoint, [0, 1]),
-                ] {
+                for (table, columns) in OF_CONNECTORS {
                     let names = columns.into_iter().zip([owner.clone(), connector.clone()]);
                     let equal = |(column, value)| Filter { column, compare: Compare::Equal(value) };
                     let filters = names.map(equal).collect();
-                    self.group(RowQuery { filters, ..all_rows(table) }, &mut streams).await?;
+                    self.take(RowQuery { filters, ..all_rows(table) }, &mut streams).await?;
                 }
                 self.write(streams).await?;
             }
@@ -320,18 +267,18 @@ impl Writer<'_> {
             let page = self.page(&query).await?;
             let Some(last) = page.last() else { return Ok(()) };
             query.after = Some(last.key().values);
-            take(page, &mut streams)?;
+            group(page, &mut streams)?;
             self.write(streams).await?;
         }
     }
 
     /// Takes the rows of a query to their streams.
-    async fn group(&mut self, mut query: RowQuery, streams: &mut Streams) -> Result<()> {
+    async fn take(&mut self, mut query: RowQuery, streams: &mut Streams) -> Result<()> {
         loop {
             let page = self.page(&query).await?;
             let Some(last) = page.last() else { return Ok(()) };
             query.after = Some(last.key().values);
-            take(page, streams)?;
+            group(page, streams)?;
         }
     }
 
@@ -356,13 +303,4 @@ impl Writer<'_> {
         self.last_position = self.last_position.saturating_add(count(judged.plan.journal.len()));
         Ok(())
     }
-}
-
-fn take(page: Vec<Row>, streams: &mut Streams) -> Result<()> {
-    for row in page {
-        let key = stream_of(&row)?;
-        let (_, rows) = streams.entry(key.stream_name()).or_insert_with(|| (key, Vec::new()));
-        rows.push(row);
-    }
-    Ok(())
 }
