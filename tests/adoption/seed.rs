@@ -23,8 +23,16 @@ create table "kubun_connector_pending_auth" ("state" text not null primary key,
   "expires_at" bigint not null);
 create table "graph" ("id" text primary key, "of" text);
 insert into "graph" values ('d1', 'not ours');
-create view "failing" as select owner_did from kubun_connector_sync_state where status = 'error';
 "#;
+
+/// What reads the tables.
+const VIEW: &str = "create view failing as \
+    select owner_did from kubun_connector_sync_state where status = 'error'";
+
+/// The statements of the newest database, without the copies, for a server.
+pub fn on_a_server() -> [String; 4] {
+    [BASE, BASE_ROWS, NEWER, NEWER_ROWS].map(|sql| sql.replace(" blob", " bytea"))
+}
 
 /// The tables that a newer one has besides.
 const NEWER: &str = r#"
@@ -197,6 +205,7 @@ pub async fn change(path: &Path, sql: &str) {
 pub async fn base(path: &Path) {
     change(path, BASE).await;
     change(path, BASE_ROWS).await;
+    change(path, VIEW).await;
 }
 
 /// A file with all tables and rows.
