@@ -29,9 +29,13 @@ insert into "graph" values ('d1', 'not ours');
 const VIEW: &str = "create view failing as \
     select owner_did from kubun_connector_sync_state where status = 'error'";
 
-/// The statements of the newest database, without the copies, for a server.
+/// The statements of the newest database, without the copies, for a server, whose integers have 32
+/// bits.
 pub fn on_a_server() -> [String; 4] {
-    [BASE, BASE_ROWS, NEWER, NEWER_ROWS].map(|sql| sql.replace(" blob", " bytea"))
+    [BASE, BASE_ROWS, NEWER, NEWER_ROWS].map(|sql| {
+        let sql = sql.replace(" blob", " bytea").replace("9223372036854775806", "2147483646");
+        sql.replace("9007199254740993, 'syncing'", "2147483647, 'syncing'")
+    })
 }
 
 /// The tables that a newer one has besides.
