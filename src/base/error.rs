@@ -316,6 +316,18 @@ pub enum Error {
         /// The newest schema version that this program knows.
         supported: i64,
     },
+    /// The database has tables of another program's store, and something in them that can't be
+    /// adopted. It was not changed.
+    #[error("the database can't be adopted: {table} {}{row:?}", column.as_deref().unwrap_or_default())]
+    AdoptionRefused {
+        /// The table.
+        table: String,
+        /// The column that is not known, is missing, or does not fit; none when it is the table.
+        column: Option<String>,
+        /// The key of the row whose column does not fit; empty when it is no row's. A pending
+        /// authorization is named by its stream.
+        row: Vec<String>,
+    },
     /// An event or a snapshot is of a kind or schema that this program does not know. Other keys
     /// are not affected.
     #[error("unknown {what} of stream kind {kind}: type {number}, schema {schema}")]
@@ -404,6 +416,7 @@ impl Error {
             Self::Closed => "CONNECTOR_CLOSED",
             Self::StoreInUse { .. } => "CONNECTOR_STORE_IN_USE",
             Self::NewerDatabase { .. } => "CONNECTOR_NEWER_DATABASE",
+            Self::AdoptionRefused { .. } => "CONNECTOR_ADOPTION_REFUSED",
             Self::UnknownSchema { .. } => "CONNECTOR_UNKNOWN_SCHEMA",
             Self::Storage { .. } => "CONNECTOR_STORAGE",
         }
@@ -460,6 +473,11 @@ mod tests {
                 Error::OutcomeUnknown { command_id: id },
                 "CONNECTOR_OUTCOME_UNKNOWN",
                 ErrorClass::Unknown,
+            ),
+            (
+                Error::AdoptionRefused { table: "t".to_owned(), column: None, row: Vec::new() },
+                "CONNECTOR_ADOPTION_REFUSED",
+                ErrorClass::Refused,
             ),
             (Error::storage(StorageFault::Full, "x"), "CONNECTOR_STORAGE", ErrorClass::Retryable),
             (Error::damaged("x"), "CONNECTOR_STORAGE", ErrorClass::Refused),

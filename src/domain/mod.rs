@@ -5,6 +5,7 @@
 //! source, a thread, a log or a database: time, chance and ids are arguments.
 
 pub mod auth;
+mod columns;
 pub mod connector;
 pub mod document;
 mod due;
@@ -13,6 +14,7 @@ pub(crate) mod given;
 mod lease;
 mod tables;
 
+pub use columns::{BadColumn, Columns, Unfit};
 pub use due::{
     DueFilter, DueRow, DueSource, DueSpec, MAX_DUE_NAMES, OPERATION_DOCUMENT_COLUMN,
     OPERATION_DUE_COLUMN,
@@ -204,6 +206,10 @@ pub trait StoredEvent: Clone + fmt::Debug + Send + Sync + 'static {
     /// It stands for erased history: no content, and the hash chain starts anew with it.
     fn is_swept(&self) -> bool {
         false
+    }
+    /// When the stamped rows that it touches were written, where that is not when it was recorded.
+    fn stamped_at(&self) -> Option<Timestamp> {
+        None
     }
 }
 

@@ -229,7 +229,8 @@ impl<'a, A: Aggregate> Walk<'a, A> {
         let mut touched = Vec::new();
         A::touched(self.key, event, &mut touched);
         touched.retain(|row| row.table.spec().columns.iter().any(|column| column.stamped));
-        self.stamps.extend(touched.into_iter().map(|row| (row, recorded_at)));
+        let at = event.stamped_at().unwrap_or(recorded_at);
+        self.stamps.extend(touched.into_iter().map(|row| (row, at)));
     }
 
     fn compare_head(&mut self) {

@@ -3,6 +3,8 @@
 //! Codec, hash chain and the judging of a batch are pure; a backend loads what a batch must be
 //! judged on, and writes what was judged.
 
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod adopt;
 mod batch;
 mod chain;
 mod codec;

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::hlc::Hlc;
-use super::signed::{RecordKey, SignedRecord};
+use super::signed::{RecordKey, SignedRecord, VerifiedRecord};
 use crate::base::Digest;
 use crate::base::limits::MAX_RECORD_COPIES;
 
@@ -72,6 +72,22 @@ pub struct RecordCopy {
     pub op_hash: Digest,
     /// The token's length.
     pub token_bytes: u64,
+}
+
+impl RecordCopy {
+    /// What the set knows of a record with this token.
+    #[must_use]
+    pub fn of(said: &VerifiedRecord, token: &str) -> Self {
+        Self {
+            hlc: said.hlc.clone(),
+            version: said.version.clone(),
+            claim_digest: said.claim_digest,
+            issuer: Arc::clone(&said.issuer),
+            signer_key: Arc::clone(&said.signer_key),
+            op_hash: said.op_hash,
+            token_bytes: token.len() as u64,
+        }
+    }
 }
 
 /// A standing copy of one signer.

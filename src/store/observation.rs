@@ -206,15 +206,7 @@ fn put_command(record: &SignedRecord, verified: &Verified) -> DocumentCommand {
     let token = Token::new(Arc::clone(&record.op_jwt));
     token.note(verified.epoch, true);
     let said = &verified.record;
-    let copy = RecordCopy {
-        hlc: said.hlc.clone(),
-        version: said.version.clone(),
-        claim_digest: said.claim_digest,
-        issuer: Arc::clone(&said.issuer),
-        signer_key: Arc::clone(&said.signer_key),
-        op_hash: said.op_hash,
-        token_bytes: record.op_jwt.len() as u64,
-    };
+    let copy = RecordCopy::of(said, &record.op_jwt);
     let (owner, payload) = (said.key.owner.clone(), record.payload.clone());
     let put = PutObservationCopy::new(owner, copy, Arc::new(token), payload);
     DocumentCommand::PutObservationCopy(Box::new(put))

@@ -11,7 +11,7 @@ use crate::domain::connector::{
     MassDeleteGuard, OwedSweep, ReceiptKey, SourceIdList, StandingCandidate, SweepCandidate,
     SweepCheckpoint, SweepOutcome, SweepReceipt, keep_content, pages_digest,
 };
-use crate::domain::{Row, Table, Value};
+use crate::domain::{Columns, Row, Table, Value};
 use crate::journal::{DueCandidates, RowQuery};
 use crate::runtime::telemetry;
 
@@ -20,6 +20,9 @@ const PAGES_PER_READ: u32 = 16;
 /// Columns of a receipt page's row.
 const PAGE_COLUMN: usize = 5;
 const SOURCE_IDS_COLUMN: usize = 6;
+/// Columns of a receipt's row.
+const SEQUENCE_COLUMN: usize = 4;
+const KEEP_COLUMN: usize = 7;
 
 impl ConnectorRef {
     /// Begins an enumeration of a partition: the next sequence of its provenance. An unfinished one
@@ -166,7 +169,8 @@ impl ConnectorRef {
         known: Vec<(DocumentId, SourceId)>,
     ) -> Result<Comparison> {
         // Pages that come later would count as missing by the time the command is decided.
-        if !self.receipt_of(key).await?.complete {
+        let receipt = self.receipt_of(key).await?;
+        if !receipt.complete {
             return Err(incomplete(key));
         }
         let known = known
@@ -174,8 +178,33 @@ impl ConnectorRef {
             .map(|(document_id, source_id)| KnownDocument { document_id, source_id })
             .collect();
         let mut comparer = Comparer::new(known, self.standing(&key.partition).await?);
-        self.each_page(key, |_, ids| comparer.page(&ids)).await?;
+        if receipt.next_page == 0 {
+            // It is empty, or was completed before its database was adopted.
+            comparer.page(&self.kept(key).await?);
+        } else {
+            self.each_page(key, |_, ids| comparer.page(&ids)).await?;
+        }
         Ok(comparer.finish())
+    }
+
+    /// The list of a complete receipt.
+    async fn kept(&self, key: &ReceiptKey) -> Result<Vec<SourceId>> {
+        let filters = vec![
+            equal(0, Value::Text(self.owner.shared())),
+            equal(1, Value::Text(self.connector.shared())),
+            equal(2, Value::Text(key.partition.shared())),
+            equal(3, Value::Text(key.provenance.shared())),
+        ];
+        let (table, order, limit) = (Table::SweepReceipt, vec![0], 1);
+        let query = RowQuery { table, filters, order, after: None, limit };
+        let rows = self.sender.store.rows(&query).await?;
+        let row = rows.first().ok_or_else(|| Error::damaged("the row of a receipt is missing"))?;
+        let columns = Columns(row);
+        if columns.int(SEQUENCE_COLUMN)? != key.sequence {
+            let (partition, sequence) = (key.partition.clone(), key.sequence);
+            return Err(Error::ReceiptSuperseded { partition, sequence });
+        }
+        SourceIdList::ids(columns.text(KEEP_COLUMN)?)
     }
 
     async fn standing(&self, partition: &PartitionId) -> Result<Vec<StandingCandidate>> {

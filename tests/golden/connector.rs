@@ -4,12 +4,13 @@ use connector_store::base::{
     DocumentId, Holder, Json, ModelId, PartitionId, Provenance, Rfc3339, SourceId,
 };
 use connector_store::domain::connector::{
-    CandidateApplyFailed, CandidateConfirmed, CandidateDeferred, CandidateGone, CandidateKey,
-    CandidatesCreated, CandidatesWithdrawn, CheckpointMoved, CommitResult, ConnectionForgetBegun,
-    ConnectionForgotten, Connector, ConnectorEvent, CursorLost, DroppedReceipt, Forgetting,
-    KnownDocument, LeaseRenewed, PartitionForgotten, ReceiptBegun, ReceiptCommitted,
+    Candidate, CandidateAdopted, CandidateApplyFailed, CandidateConfirmed, CandidateDeferred,
+    CandidateGone, CandidateKey, CandidateState, CandidatesCreated, CandidatesWithdrawn,
+    CheckpointMoved, CommitResult, Completion, ConnectionForgetBegun, ConnectionForgotten,
+    Connector, ConnectorEvent, CursorLost, DroppedReceipt, Era, Forgetting, KnownDocument,
+    LeaseRenewed, PartitionForgotten, ReceiptAdopted, ReceiptBegun, ReceiptCommitted,
     ReceiptCompleted, ReceiptExtended, ReceiptFacts, ReceiptForgotten, ReceiptKey, ReceiptKind,
-    SyncRecord, SyncStatus,
+    ReceiptPhase, SyncRecord, SyncStatus,
 };
 use connector_store::domain::{Aggregate, ContentRef, FencingToken, Lease};
 use connector_store::records::Hlc;
@@ -196,6 +197,51 @@ pub(super) fn samples() -> Vec<Sample> {
         }
     }
     samples.push(snapshot("forgotten", &state));
+    samples.extend(adopted());
+    samples
+}
+
+/// What the rows of an adopted database come to, and their state.
+fn adopted() -> Vec<Sample> {
+    let ConnectorEvent::ReceiptBegun(begun) = begun(3, None) else { return Vec::new() };
+    let keep = ContentRef::of("[]");
+    let completion = Completion { expected_count: None, distinct: 0, keep };
+    let committed = ReceiptPhase::Committed(completion, CommitResult::default(), at(5));
+    let receipt = |name: &str, phase| {
+        ConnectorEvent::ReceiptAdopted(Box::new(ReceiptAdopted {
+            partition: PartitionId::new(name).unwrap(),
+            provenance: provenance(),
+            receipt: ReceiptFacts { fingerprint: String::new(), ..begun.receipt.clone() },
+            phase,
+        }))
+    };
+    let candidate = CandidateAdopted {
+        partition: partition(),
+        era: Era { number: 1, provenance: provenance() },
+        document_id: document("a"),
+        candidate: Candidate {
+            source_id: SourceId::new("/a.ics").unwrap(),
+            model_id: ModelId::new("event").unwrap(),
+            sequence: 3,
+            state: CandidateState::Confirmed,
+            attempts: 1,
+            apply_failures: 2,
+            last_error: Some("locked".into()),
+            next_attempt_at: at(6),
+            updated_at: at(7),
+        },
+    };
+    let mut state = Connector::default();
+    let mut samples = Vec::new();
+    for (name, happened) in [
+        ("receipt_adopted", receipt("work", committed)),
+        ("receipt_adopted_unfinished", receipt("home", ReceiptPhase::Abandoned(keep))),
+        ("candidate_adopted", ConnectorEvent::CandidateAdopted(Box::new(candidate))),
+    ] {
+        state.apply(&happened);
+        samples.push(event(name, happened));
+    }
+    samples.push(snapshot("adopted", &state));
     samples
 }
 

@@ -5,8 +5,8 @@ use connector_store::domain::document::{
     DeferReason, Document, DocumentConnectionForgotten, DocumentEvent, DocumentSweepBegun,
     EntityTrimSet, ObservationCopiesDropped, ObservationCopyPut, ObservationRepair,
     OperationClaimed, OperationCreated, OperationDeferred, OperationFinalized, OperationKind,
-    OperationLeaseChanged, OperationPhase, OperationRecorded, ReconcileReadBegun, SendMark,
-    SendStarted, WatchArmed, WatchExpired, WatchIdentity, WatchMismatched, WatchReason,
+    OperationLeaseChanged, OperationPhase, OperationRecorded, ReconcileReadBegun, RepairAdopted,
+    SendMark, SendStarted, WatchArmed, WatchExpired, WatchIdentity, WatchMismatched, WatchReason,
 };
 use connector_store::domain::{Aggregate, ContentRef, FencingToken, Lease};
 use connector_store::records::{Hlc, RecordCopy};
@@ -188,6 +188,11 @@ fn repair_put(value_digest: Option<&str>) -> DocumentEvent {
     }))
 }
 
+fn repair_adopted() -> DocumentEvent {
+    let DocumentEvent::RepairPut(repair) = repair_put(None) else { return repair_put(None) };
+    DocumentEvent::RepairAdopted(Box::new(RepairAdopted { repair: *repair, written_at: at(7) }))
+}
+
 /// Two copies of one claim, another owner's copy of an absent value, and a repair.
 fn observed() -> Document {
     let mut observed = Document::default();
@@ -274,6 +279,7 @@ pub(super) fn samples() -> Vec<Sample> {
         event("repair_put", repair_put(Some("sha256:aa"))),
         event("repair_put_of_absence", repair_put(None)),
         event("repair_cleared", DocumentEvent::RepairCleared),
+        event("repair_adopted", repair_adopted()),
         snapshot("empty", &Document::default()),
         snapshot("full", &full()),
         snapshot("observed", &observed()),

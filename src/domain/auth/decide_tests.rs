@@ -376,7 +376,7 @@ fn a_row_that_is_no_record_is_damage_that_names_the_column() {
     for (at, value) in wrong {
         let mut row = record_to_row(&record());
         row.values[at] = value;
-        let error = row_to_record(&row).unwrap_err().to_string();
+        let error = Error::from(row_to_record(&row).unwrap_err()).to_string();
         assert!(error.contains(Table::PendingAuth.spec().columns[at].name), "{error}");
         assert!(!error.contains(STATE) && !error.contains(VERIFIER), "{error}");
     }

@@ -7,7 +7,7 @@ use crate::base::limits::{
     MAX_NAME_BYTES,
 };
 use crate::base::{Digest, Error, OwnerDid, Result, Secret, StreamKey, Timestamp};
-use crate::domain::{Row, RowKey, Table, Value};
+use crate::domain::{BadColumn, Columns, Row, RowKey, Table, Value};
 
 /// An authorization that the provider was asked for and has not answered yet.
 #[derive(Clone, PartialEq, Eq)]
@@ -146,55 +146,24 @@ pub fn record_to_row(record: &PendingAuthRecord) -> Row {
 /// The record of a row.
 ///
 /// # Errors
-/// Damage that names the column, never its content, when the row is not one that
-/// [`record_to_row`] gives.
-pub fn row_to_record(row: &Row) -> Result<PendingAuthRecord> {
+/// The column, never its content, when the row is not one that [`record_to_row`] gives.
+pub fn row_to_record(row: &Row) -> Result<PendingAuthRecord, BadColumn> {
     let columns = Columns(row);
-    let is_incremental = match columns.int(9)? {
-        0 => false,
-        1 => true,
-        _ => return Err(columns.damaged(9)),
-    };
+    if row.table != Table::PendingAuth {
+        return Err(columns.bad(0));
+    }
+    let scopes = |text| serde_json::from_str(text).ok();
     Ok(PendingAuthRecord {
         state: Secret::new(columns.text(0)?),
         code_verifier: Secret::new(columns.text(1)?),
         provider: columns.text(2)?.to_owned(),
-        owner: OwnerDid::new(columns.text(3)?).map_err(|_| columns.damaged(3))?,
-        owner_wrappable_did: columns.optional_text(4)?,
-        controller_wrappable_did: columns.optional_text(5)?,
-        created_at: Timestamp::from_millis(columns.int(6)?),
+        owner: columns.name(3, OwnerDid::new)?,
+        owner_wrappable_did: columns.optional_text(4)?.map(str::to_owned),
+        controller_wrappable_did: columns.optional_text(5)?.map(str::to_owned),
+        created_at: columns.time(6)?,
         redirect_url: columns.text(7)?.to_owned(),
-        scopes: serde_json::from_str(columns.text(8)?).map_err(|_| columns.damaged(8))?,
-        is_incremental,
-        expires_at: Timestamp::from_millis(columns.int(10)?),
+        scopes: columns.word(8, scopes)?,
+        is_incremental: columns.flag(9)?,
+        expires_at: columns.time(10)?,
     })
-}
-
-/// The values of a row that may not be what it should be.
-struct Columns<'a>(&'a Row);
-
-impl<'a> Columns<'a> {
-    fn get(&self, at: usize) -> Option<&'a Value> {
-        (self.0.table == Table::PendingAuth).then(|| self.0.values.get(at)).flatten()
-    }
-
-    fn text(&self, at: usize) -> Result<&'a str> {
-        self.get(at).and_then(Value::as_text).ok_or_else(|| self.damaged(at))
-    }
-
-    fn optional_text(&self, at: usize) -> Result<Option<String>> {
-        match self.get(at) {
-            Some(Value::Null) => Ok(None),
-            _ => self.text(at).map(|text| Some(text.to_owned())),
-        }
-    }
-
-    fn int(&self, at: usize) -> Result<i64> {
-        self.get(at).and_then(Value::as_int).ok_or_else(|| self.damaged(at))
-    }
-
-    fn damaged(&self, at: usize) -> Error {
-        let column = Table::PendingAuth.spec().columns.get(at).map_or("?", |column| column.name);
-        Error::damaged(format_args!("column {column} of a pending authorization"))
-    }
 }

@@ -289,6 +289,12 @@ impl ReceiptKind {
             Self::Predicate => "predicate",
         }
     }
+
+    /// The one of a word of the table.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Full, Self::Predicate].into_iter().find(|kind| kind.as_str() == text)
+    }
 }
 
 /// What an enumeration is begun with.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::command::{CandidateKey, ReceiptKey};
 use super::compare::KnownDocument;
-use super::state::{Forgetting, ReceiptFacts, SyncRecord};
+use super::state::{Candidate, Era, Forgetting, ReceiptFacts, ReceiptPhase, SyncRecord};
 use super::view::CommitResult;
 use crate::base::{
     DocumentId, Error, ModelId, PartitionId, Provenance, Result, StreamKind, Timestamp,
@@ -67,6 +67,37 @@ pub enum ConnectorEvent {
     PartitionForgotten(PartitionForgotten),
     /// The connection is gone, and the history before this event erased.
     ConnectionForgotten(ConnectionForgotten),
+    /// The receipt stood in a database when that was adopted.
+    ReceiptAdopted(Box<ReceiptAdopted>),
+    /// The candidate stood in a database when that was adopted.
+    CandidateAdopted(Box<CandidateAdopted>),
+}
+
+/// The receipt stood in a database when that was adopted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReceiptAdopted {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The lineage.
+    pub provenance: Provenance,
+    /// What is fixed of it. What the enumeration depended on is not known, so the fingerprint is
+    /// empty, as no other is.
+    pub receipt: ReceiptFacts,
+    /// How far it is.
+    pub phase: ReceiptPhase,
+}
+
+/// The candidate stood in a database when that was adopted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CandidateAdopted {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The era that it stands in.
+    pub era: Era,
+    /// Its document.
+    pub document_id: DocumentId,
+    /// The candidate.
+    pub candidate: Candidate,
 }
 
 /// The account is being disconnected.
@@ -295,6 +326,8 @@ impl StoredEvent for ConnectorEvent {
             Self::ReceiptForgotten(_) => 22,
             Self::PartitionForgotten(_) => 23,
             Self::ConnectionForgotten(_) => 24,
+            Self::ReceiptAdopted(_) => 25,
+            Self::CandidateAdopted(_) => 26,
         }
     }
 
@@ -322,6 +355,8 @@ impl StoredEvent for ConnectorEvent {
             Self::ReceiptForgotten(event) => encoder.encode(event),
             Self::PartitionForgotten(event) => encoder.encode(event),
             Self::ConnectionForgotten(event) => encoder.encode(event),
+            Self::ReceiptAdopted(event) => encoder.encode(event),
+            Self::CandidateAdopted(event) => encoder.encode(event),
         }
     }
 
@@ -351,6 +386,8 @@ impl StoredEvent for ConnectorEvent {
             (22, 1) => decoder.decode().map(Self::ReceiptForgotten),
             (23, 1) => decoder.decode().map(Self::PartitionForgotten),
             (24, 1) => decoder.decode().map(Self::ConnectionForgotten),
+            (25, 1) => decoder.decode().map(Self::ReceiptAdopted),
+            (26, 1) => decoder.decode().map(Self::CandidateAdopted),
             _ => Err(Error::UnknownSchema {
                 what: "event",
                 kind: KIND.number(),

@@ -4,6 +4,7 @@
 //! of work outside. Content that no event may hold (recovery, lists of source ids) is here only as
 //! a digest and a length.
 
+mod adopt;
 mod candidate;
 mod checkpoint;
 mod command;
@@ -20,6 +21,7 @@ mod state;
 mod sync;
 mod view;
 
+pub use adopt::adopt;
 pub use command::{
     BeginReceipt, CandidateKey, CommitReceipt, CompleteReceipt, ConnectorCommand, ConnectorReply,
     ExtendReceipt, MassDeleteGuard, ProgressGuard, ReceiptKey, ReceiptKind, SweepOutcome,
@@ -28,10 +30,11 @@ pub use command::{
 pub use compare::{Comparer, Comparison, KnownDocument, StandingCandidate};
 pub use content::{SourceIdList, keep_content, pages_digest};
 pub use event::{
-    CandidateApplyFailed, CandidateConfirmed, CandidateDeferred, CandidateGone, CandidatesCreated,
-    CandidatesWithdrawn, CheckpointMoved, ConnectionForgetBegun, ConnectionForgotten,
-    ConnectorEvent, CursorLost, DroppedReceipt, LeaseRenewed, PartitionForgotten, ReceiptBegun,
-    ReceiptCommitted, ReceiptCompleted, ReceiptExtended, ReceiptForgotten,
+    CandidateAdopted, CandidateApplyFailed, CandidateConfirmed, CandidateDeferred, CandidateGone,
+    CandidatesCreated, CandidatesWithdrawn, CheckpointMoved, ConnectionForgetBegun,
+    ConnectionForgotten, ConnectorEvent, CursorLost, DroppedReceipt, LeaseRenewed,
+    PartitionForgotten, ReceiptAdopted, ReceiptBegun, ReceiptCommitted, ReceiptCompleted,
+    ReceiptExtended, ReceiptForgotten,
 };
 pub use state::{
     Candidate, CandidateState, Completion, Connector, Era, Forgetting, Owed, Partition, Receipt,

@@ -122,6 +122,13 @@ impl Naming<'_> {
                 };
                 rows.extend(withdrawn.documents.iter().map(of));
             }
+            ConnectorEvent::ReceiptAdopted(adopted) => {
+                rows.push(self.receipt(&adopted.partition, &adopted.provenance));
+            }
+            ConnectorEvent::CandidateAdopted(adopted) => {
+                let provenance = &adopted.era.provenance;
+                rows.push(self.candidate(&adopted.partition, provenance, &adopted.document_id));
+            }
             ConnectorEvent::CandidateConfirmed(event) => {
                 rows.push(self.candidate_of(&event.candidate));
             }
@@ -312,8 +319,13 @@ fn page_of(state: &Connector, key: &RowKey) -> Option<ContentRef> {
 
 /// A receipt that is not complete keeps nothing yet; the column takes no NULL.
 fn keep_of(receipt: &Receipt) -> ContentRef {
-    let completion = receipt.phase.completion();
-    completion.map_or_else(|| ContentRef::of("[]"), |completion| completion.keep)
+    match receipt.phase {
+        ReceiptPhase::Open => ContentRef::of("[]"),
+        ReceiptPhase::Abandoned(keep) => keep,
+        ReceiptPhase::Complete(completion) | ReceiptPhase::Committed(completion, ..) => {
+            completion.keep
+        }
+    }
 }
 
 fn receipt_values(receipt: &Receipt) -> [Value; 10] {

@@ -129,7 +129,7 @@ pub struct ReceiptFacts {
 }
 
 /// How far a receipt is.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReceiptPhase {
     /// Pages may come.
     Open,
@@ -137,6 +137,9 @@ pub enum ReceiptPhase {
     Complete(Completion),
     /// It counts.
     Committed(Completion, CommitResult, Timestamp),
+    /// It was begun before its database was adopted and has no pages here, only this unfinished
+    /// list: it can only be begun anew.
+    Abandoned(ContentRef),
 }
 
 /// What the end of an enumeration fixed.
@@ -231,7 +234,7 @@ pub struct Owed {
 impl ReceiptPhase {
     pub(super) const fn completion(&self) -> Option<&Completion> {
         match self {
-            Self::Open => None,
+            Self::Open | Self::Abandoned(_) => None,
             Self::Complete(completion) | Self::Committed(completion, ..) => Some(completion),
         }
     }
@@ -274,6 +277,9 @@ impl Connector {
             }
             ConnectorEvent::ReceiptCommitted(committed) => {
                 self.partition(&committed.key.partition).commit(committed);
+            }
+            ConnectorEvent::ReceiptAdopted(adopted) => {
+                self.partition(&adopted.partition).adopt_receipt(adopted);
             }
             ConnectorEvent::CursorLost(lost) => {
                 let owed = &mut self.partition(&lost.partition).owed;
@@ -347,6 +353,9 @@ impl Connector {
                         candidate.state = CandidateState::Dead;
                     }
                 });
+            }
+            ConnectorEvent::CandidateAdopted(adopted) => {
+                self.partition(&adopted.partition).adopt_candidate(adopted);
             }
             ConnectorEvent::CandidateApplied(gone) | ConnectorEvent::CandidateDropped(gone) => {
                 if let Some(swept) = self.swept_mut(&gone.candidate.partition) {

@@ -8,6 +8,7 @@ use super::state::CandidateState;
 use crate::base::{
     DocumentId, Json, ModelId, PartitionId, Provenance, Rfc3339, SourceId, Timestamp,
 };
+use crate::domain::{BadColumn, Columns, Row};
 use crate::records::Hlc;
 
 /// The state of a sync.
@@ -31,6 +32,27 @@ pub struct SyncState {
     pub version: i64,
     /// Tells this state from earlier ones that were deleted.
     pub incarnation: Uuid,
+}
+
+impl SyncState {
+    /// The sync state of its row.
+    ///
+    /// # Errors
+    /// The column that does not hold what it should.
+    pub fn from_row(row: &Row) -> Result<Self, BadColumn> {
+        let columns = Columns(row);
+        Ok(Self {
+            checkpoint: columns.optional_json(2)?,
+            last_synced_at: columns.name(3, Rfc3339::parse)?,
+            entity_count: columns.int(4)?,
+            status: columns.word(5, SyncStatus::parse)?,
+            error: columns.optional_text(6)?.map(str::to_owned),
+            lease_expires_at: columns.optional_time(7)?,
+            recovery: columns.optional_json(8)?,
+            version: columns.int(9)?,
+            incarnation: columns.word(10, |text| Uuid::parse_str(text).ok())?,
+        })
+    }
 }
 
 /// The current receipt of a partition and provenance.
@@ -82,8 +104,8 @@ impl SweepReceipt {
     }
 }
 
-/// What a commit came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// What a commit came to. Nothing is counted of one that was made before its database was adopted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommitResult {
     /// How many documents were known.
     pub known: u64,
@@ -123,6 +145,27 @@ pub struct SweepCandidate {
 }
 
 impl SweepCandidate {
+    /// The candidate of its row.
+    ///
+    /// # Errors
+    /// The column that does not hold what it should.
+    pub fn from_row(row: &Row) -> Result<Self, BadColumn> {
+        let columns = Columns(row);
+        Ok(Self {
+            partition: columns.name(2, PartitionId::new)?,
+            provenance: columns.name(3, Provenance::new)?,
+            document_id: columns.name(4, DocumentId::new)?,
+            source_id: columns.name(5, SourceId::new)?,
+            model_id: columns.name(6, ModelId::new)?,
+            state: columns.word(7, CandidateState::parse)?,
+            attempts: columns.count(8)?,
+            apply_failures: columns.count(9)?,
+            last_error: columns.optional_text(10)?.map(str::to_owned),
+            next_attempt_at: columns.time(11)?,
+            updated_at: columns.time(12)?,
+        })
+    }
+
     /// The candidate as commands name it.
     #[must_use]
     pub fn key(&self) -> CandidateKey {

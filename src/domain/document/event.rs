@@ -64,6 +64,17 @@ pub enum DocumentEvent {
     RepairPut(Box<ObservationRepair>),
     /// The repair obligation was ended.
     RepairCleared,
+    /// The repair obligation stood in a database when that was adopted.
+    RepairAdopted(Box<RepairAdopted>),
+}
+
+/// The repair obligation stood in a database when that was adopted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RepairAdopted {
+    /// The obligation.
+    pub repair: ObservationRepair,
+    /// When it had been written there.
+    pub written_at: Timestamp,
 }
 
 /// A copy of an observation record was put. Token and payload are in its row alone.
@@ -301,6 +312,7 @@ impl StoredEvent for DocumentEvent {
             Self::ObservationCopiesDropped(_) => 21,
             Self::RepairPut(_) => 22,
             Self::RepairCleared => 23,
+            Self::RepairAdopted(_) => 24,
         }
     }
 
@@ -323,6 +335,7 @@ impl StoredEvent for DocumentEvent {
             Self::ObservationCopyPut(event) => encoder.encode(event),
             Self::ObservationCopiesDropped(event) => encoder.encode(event),
             Self::RepairPut(event) => encoder.encode(event),
+            Self::RepairAdopted(event) => encoder.encode(event),
             Self::Swept
             | Self::EntityTrimCleared
             | Self::DocumentSweepAbandoned
@@ -357,6 +370,7 @@ impl StoredEvent for DocumentEvent {
             (21, 1) => decoder.decode().map(Self::ObservationCopiesDropped),
             (22, 1) => decoder.decode().map(Self::RepairPut),
             (23, 1) => decoder.decode().map(|()| Self::RepairCleared),
+            (24, 1) => decoder.decode().map(Self::RepairAdopted),
             _ => Err(Error::UnknownSchema {
                 what: "event",
                 kind: <super::Document as Aggregate>::KIND.number(),
@@ -368,6 +382,13 @@ impl StoredEvent for DocumentEvent {
 
     fn is_swept(&self) -> bool {
         matches!(self, Self::Swept)
+    }
+
+    fn stamped_at(&self) -> Option<Timestamp> {
+        match self {
+            Self::RepairAdopted(adopted) => Some(adopted.written_at),
+            _ => None,
+        }
     }
 }
 

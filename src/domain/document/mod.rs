@@ -4,6 +4,7 @@
 //! One stream, one actor. It knows nothing of other keys; a sweep that crosses keys is a unit of
 //! work outside.
 
+mod adopt;
 mod command;
 mod decide;
 mod event;
@@ -23,6 +24,7 @@ mod machine_tests;
 #[cfg(test)]
 mod walk_tests;
 
+pub use adopt::adopt;
 pub use command::{
     ArmOutcome, ClaimOperation, Deferral, DocumentCommand, DocumentReply, FinalOutcome,
     OperationOutcome, PutObservationCopy, ReadWinner, SendPermit, UnverifiedCopy, Verification,
@@ -32,7 +34,7 @@ pub use event::{
     DocumentConnectionForgotten, DocumentEvent, DocumentSweepBegun, EntityTrimSet,
     ObservationCopiesDropped, ObservationCopyPut, OperationClaimed, OperationCreated,
     OperationDeferred, OperationFinalized, OperationLeaseChanged, OperationRecorded,
-    ReconcileReadBegun, SendStarted, WatchArmed, WatchExpired, WatchMismatched,
+    ReconcileReadBegun, RepairAdopted, SendStarted, WatchArmed, WatchExpired, WatchMismatched,
 };
 pub use observation::{CopyContent, Observation};
 pub use repair::ObservationRepair;

@@ -7,7 +7,7 @@ use super::command::DocumentReply;
 use super::event::DocumentEvent;
 use super::state::Document;
 use crate::base::{DocumentId, OwnerDid, ValueDigest};
-use crate::domain::{Decision, Row, RowKey, Table, Value};
+use crate::domain::{BadColumn, Columns, Decision, Row, RowKey, Table, Value};
 use crate::records::Hlc;
 
 /// The column of a repair's row that holds when it was written.
@@ -26,6 +26,27 @@ pub struct ObservationRepair {
     pub present: bool,
     /// The digest of the decided value, in the host's form.
     pub value_digest: Option<ValueDigest>,
+}
+
+impl ObservationRepair {
+    /// The obligation of its row.
+    ///
+    /// # Errors
+    /// The column that does not hold what it should.
+    pub fn from_row(row: &Row) -> Result<Self, BadColumn> {
+        let columns = Columns(row);
+        let value_digest = match columns.optional_text(5)? {
+            Some(_) => Some(columns.name(5, ValueDigest::new)?),
+            None => None,
+        };
+        Ok(Self {
+            owner: columns.name(1, OwnerDid::new)?,
+            fetch_hlc: columns.hlc(2)?,
+            decision_hlc: columns.hlc(3)?,
+            present: columns.flag(4)?,
+            value_digest,
+        })
+    }
 }
 
 impl Document {

@@ -44,7 +44,9 @@ fn touched_by_document(document: &DocumentId, event: &DocumentEvent, rows: &mut 
         DocumentEvent::DocumentConnectionForgotten(_) => {
             &[Table::EntityTrim, Table::ProjectionWatch]
         }
-        DocumentEvent::RepairPut(_) | DocumentEvent::RepairCleared => &[Table::ObservationRepair],
+        DocumentEvent::RepairPut(_)
+        | DocumentEvent::RepairCleared
+        | DocumentEvent::RepairAdopted(_) => &[Table::ObservationRepair],
         DocumentEvent::ObservationCopyPut(put) => return rows.extend(put.row_keys(document)),
         DocumentEvent::ObservationCopiesDropped(event) => {
             return rows.extend(event.row_keys(document));

@@ -441,6 +441,9 @@ impl Document {
             DocumentEvent::ObservationCopiesDropped(event) => self.apply_copies_dropped(event),
             DocumentEvent::RepairPut(repair) => self.repair = Some(repair.clone()),
             DocumentEvent::RepairCleared => self.repair = None,
+            DocumentEvent::RepairAdopted(adopted) => {
+                self.repair = Some(Box::new(adopted.repair.clone()));
+            }
             _ => self.apply_to_operation(event),
         }
     }

@@ -1,11 +1,11 @@
 //! Bringing a database to this program's schema: forward only, all in one transaction, under a lock
 //! on the table of the store's numbers. Several hosts may start at once.
 
+use super::adopt;
 use super::connect::Session;
 use super::fault::{Cause, storage_error};
 use super::read::{get, int};
 use crate::base::{Error, Result};
-use crate::domain::Table;
 
 /// The steps, in order; step `n` leads to schema `n`.
 const STEPS: [&str; 1] = [include_str!("../../../migrations/postgres/0001_initial.sql")];
@@ -34,7 +34,15 @@ pub(super) async fn run(mut session: Session) -> Result<Session> {
         if check(&mut session).await? == Some(SUPPORTED) {
             return Ok(session);
         }
-        let Err(error) = step(&mut session).await else { continue };
+        let error = match step(&mut session).await {
+            Ok(Ok(())) => continue,
+            Ok(Err(refused)) => {
+                // What was refused is what the caller must see; it rolls back at any rate.
+                let _ = session.rolled_back().await;
+                return Err(refused);
+            }
+            Err(error) => error,
+        };
         let is_passing = lost_race(&error) && tries_left > 0;
         tries_left = tries_left.saturating_sub(1);
         let failed = storage_error(error, "migrating the store");
@@ -55,18 +63,7 @@ fn lost_race(error: &sqlx::Error) -> bool {
 
 /// The schema's version; none for a database without a store.
 async fn check(session: &mut Session) -> Result<Option<i64>> {
-    let mut found = schema_version(session).await?;
-    if found.is_none()
-        && let Some(table) = own_table(session).await?
-    {
-        // Another host may have created all of them since.
-        found = schema_version(session).await?;
-        if found.is_none() {
-            let reason = format!("expected a store of this program, found {table} alone");
-            return Err(Error::invalid("database", reason));
-        }
-    }
-    match found {
+    match schema_version(session).await? {
         Some(found) if found > SUPPORTED => {
             Err(Error::NewerDatabase { found, supported: SUPPORTED })
         }
@@ -74,8 +71,9 @@ async fn check(session: &mut Session) -> Result<Option<i64>> {
     }
 }
 
-/// What is missing, seen under the lock: another host may have brought it meanwhile.
-async fn step(session: &mut Session) -> sqlx::Result<()> {
+/// What is missing, seen under the lock: another host may have brought it meanwhile. The inner result
+/// is that of an adoption, whose refusal leaves the transaction to be rolled back.
+async fn step(session: &mut Session) -> sqlx::Result<Result<()>> {
     session.begin("").await?;
     session.run(META.to_owned()).await?;
     let sql = "SELECT value FROM connector_meta WHERE key = 'schema_version'";
@@ -84,13 +82,21 @@ async fn step(session: &mut Session) -> sqlx::Result<()> {
         Some(row) => sqlx::Row::try_get::<i64, _>(row, 0)?,
         None => return Err(sqlx::Error::RowNotFound),
     };
+    let moved = if from == 0 { adopt::move_aside(session).await } else { Ok(Vec::new()) };
+    let moved = match moved {
+        Ok(moved) => moved,
+        Err(error) => return Ok(Err(error)),
+    };
     for step in STEPS.iter().skip(usize::try_from(from).unwrap_or(usize::MAX)) {
         session.run((*step).to_owned()).await?;
+    }
+    if let Err(error) = adopt::fill(session, &moved).await {
+        return Ok(Err(error));
     }
     let to = from.max(SUPPORTED);
     let sql = format!("UPDATE connector_meta SET value = {to} WHERE key = 'schema_version'");
     session.run(sql).await?;
-    session.commit().await
+    session.commit().await.map(Ok)
 }
 
 async fn schema_version(session: &mut Session) -> Result<Option<i64>> {
@@ -104,19 +110,6 @@ async fn schema_version(session: &mut Session) -> Result<Option<i64>> {
     let rows = session.run(sql).await.map_err(failed)?;
     let row = rows.first().ok_or_else(|| Error::damaged("the store has no schema version"))?;
     int(row, 0).map(Some)
-}
-
-/// A read table that is there: without our journal it was written by another program.
-async fn own_table(session: &mut Session) -> Result<Option<String>> {
-    let names: Vec<String> =
-        Table::ALL.iter().map(|table| format!("('{}')", table.spec().name)).collect();
-    let sql = format!(
-        "SELECT name FROM (VALUES {}) AS ours (name) WHERE to_regclass(name) IS NOT NULL LIMIT 1",
-        names.join(", ")
-    );
-    let rows = session.run(sql).await;
-    let rows = rows.map_err(|error| storage_error(error, "reading the store's schema"))?;
-    rows.first().map(|row| get(row, 0)).transpose()
 }
 
 #[cfg(test)]

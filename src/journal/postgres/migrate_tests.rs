@@ -53,7 +53,8 @@ async fn a_database_of_another_program_is_refused_and_left_as_it_is() {
     let mut tool = outsider(&url).await;
     run(&mut tool, "CREATE TABLE kubun_connector_entity_trim (x TEXT)").await;
     let refused = PostgresStorage::open(PostgresOptions::new(&url)).await;
-    assert!(matches!(refused, Err(Error::InvalidInput { field: "database", .. })), "{refused:?}");
+    let Err(Error::AdoptionRefused { column, .. }) = &refused else { panic!("{refused:?}") };
+    assert_eq!(column.as_deref(), Some("x"));
     assert_eq!(number(&mut tool, TABLES).await, 1);
     let sql = "SELECT count(*) FROM pg_class WHERE relname = 'connector_meta'";
     assert_eq!(number(&mut tool, sql).await, 0);

@@ -6,6 +6,7 @@
 //! reads it by statements begun after that. Nothing outlives a transaction but what it wrote, so a
 //! pooler may stand between. Readers have their own connections and see what is committed.
 
+mod adopt;
 mod connect;
 mod context;
 mod due;
@@ -59,9 +60,10 @@ impl PostgresStorage {
     /// runtime that this is called on; later calls may come from anywhere.
     ///
     /// # Errors
-    /// [`Error::InvalidInput`] for a URL that is none, a server older than PostgreSQL 14, a database
-    /// that is not in UTF-8, or one of another program; [`Error::NewerDatabase`] for a database of a
-    /// newer program, which is left as it is; else a storage error.
+    /// [`Error::InvalidInput`] for a URL that is none, a server older than PostgreSQL 14, or a database
+    /// that is not in UTF-8; [`Error::NewerDatabase`] for a database of a newer program, and
+    /// [`Error::AdoptionRefused`] for one with tables of another program's store that can't be adopted,
+    /// both of which are left as they are; else a storage error.
     ///
     /// # Cancel safety
     /// A dropped call opens nothing; a migration happens whole or not at all.

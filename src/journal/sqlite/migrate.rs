@@ -1,12 +1,11 @@
 //! Bringing a file to this program's schema: forward only, one transaction for each step, run
 //! under the store's lock.
 
+use sqlx::Row as _;
 use sqlx::sqlite::SqliteConnection;
-use sqlx::{AssertSqlSafe, Row as _};
 
 use super::fault::storage_error;
 use crate::base::{Error, Result, Timestamp};
-use crate::domain::Table;
 
 /// The steps, in order; step `n` leads to schema `n`.
 const STEPS: [&str; 1] = [include_str!("../../../migrations/sqlite/0001_initial.sql")];
@@ -30,7 +29,7 @@ pub(super) async fn check(connection: &mut SqliteConnection) -> Result<Option<i6
             Err(Error::NewerDatabase { found, supported: SUPPORTED })
         }
         Some(found) => Ok(Some(found)),
-        None => refuse_foreign(connection).await.map(|()| None),
+        None => Ok(None),
     }
 }
 
@@ -49,12 +48,32 @@ pub(super) async fn run(connection: &mut SqliteConnection, now: Timestamp) -> Re
     Ok(())
 }
 
+/// Creates this program's tables, within a transaction.
+pub(super) async fn create(connection: &mut SqliteConnection, now: Timestamp) -> sqlx::Result<()> {
+    let mut version = None;
+    while version != Some(SUPPORTED) {
+        apply(connection, version, now).await?;
+        version = Some(version.unwrap_or(0) + 1);
+    }
+    Ok(())
+}
+
 async fn step(
     connection: &mut SqliteConnection,
     version: Option<i64>,
     now: Timestamp,
 ) -> sqlx::Result<()> {
     sqlx::query("BEGIN IMMEDIATE").execute(&mut *connection).await?;
+    apply(connection, version, now).await?;
+    sqlx::query("COMMIT").execute(&mut *connection).await?;
+    Ok(())
+}
+
+async fn apply(
+    connection: &mut SqliteConnection,
+    version: Option<i64>,
+    now: Timestamp,
+) -> sqlx::Result<()> {
     if version.is_none() {
         sqlx::query(META).bind(now.as_millis().max(1)).execute(&mut *connection).await?;
     }
@@ -66,7 +85,6 @@ async fn step(
         .bind(from + 1)
         .execute(&mut *connection)
         .await?;
-    sqlx::query("COMMIT").execute(&mut *connection).await?;
     Ok(())
 }
 
@@ -82,22 +100,6 @@ async fn schema_version(connection: &mut SqliteConnection) -> Result<Option<i64>
         .map_err(failed)?
         .ok_or_else(|| Error::damaged("the store has no schema version"))?;
     row.try_get(0).map(Some).map_err(failed)
-}
-
-/// A file that has our tables without our journal was written by another program.
-async fn refuse_foreign(connection: &mut SqliteConnection) -> Result<()> {
-    let names: Vec<String> =
-        Table::ALL.iter().map(|table| format!("'{}'", table.spec().name)).collect();
-    let sql = format!(
-        "SELECT name FROM sqlite_schema WHERE type = 'table' AND name IN ({}) LIMIT 1",
-        names.join(", ")
-    );
-    let failed = |error| storage_error(error, "reading the store's schema");
-    let found =
-        sqlx::query(AssertSqlSafe(sql)).fetch_optional(&mut *connection).await.map_err(failed)?;
-    let Some(row) = found else { return Ok(()) };
-    let name: String = row.try_get(0).map_err(failed)?;
-    Err(Error::invalid("path", format!("expected a store of this program, found {name} alone")))
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ async fn a_newer_database_is_refused_and_left_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_file_of_another_program_is_refused_and_left_as_it_is() {
+async fn a_file_that_can_not_be_adopted_is_left_as_it_is() {
     let (_directory, path) = place();
     let mut tool = SqliteConnectOptions::new()
         .filename(&path)
@@ -38,7 +38,8 @@ async fn a_file_of_another_program_is_refused_and_left_as_it_is() {
     tool.close().await.unwrap();
     let before = std::fs::read(&path).unwrap();
     let refused = SqliteStorage::open(SqliteOptions::new(&path, NOW)).await;
-    assert!(matches!(refused, Err(Error::InvalidInput { field: "path", .. })), "{refused:?}");
+    let Err(Error::AdoptionRefused { column, .. }) = &refused else { panic!("{refused:?}") };
+    assert_eq!(column.as_deref(), Some("x"));
     assert_eq!(std::fs::read(&path).unwrap(), before);
 }
 

@@ -7,6 +7,7 @@
 //! written it need not read again: heads and lease tokens are kept in memory, and a small batch is
 //! one text of statements. Readers have their own connections and see what is committed.
 
+mod adopt;
 mod connect;
 mod due;
 mod fault;
@@ -60,8 +61,9 @@ impl SqliteStorage {
     /// # Errors
     /// [`Error::StoreInUse`] while another store has the file open, in this process or another;
     /// [`Error::NewerDatabase`] for a file of a newer program, which is left as it is;
-    /// [`Error::InvalidInput`] for a file of another program, and for none where one must be; else a
-    /// storage error.
+    /// [`Error::AdoptionRefused`] for a file with tables of another program's store that can't be
+    /// adopted, which is left as it is too; [`Error::InvalidInput`] where no store is and one must be;
+    /// else a storage error.
     pub async fn open(options: SqliteOptions) -> Result<Self> {
         let (wanted, must_exist) = (options.path.clone(), options.must_exist);
         let no_store = || Error::invalid("path", "expected the file of a store");
@@ -80,8 +82,14 @@ impl SqliteStorage {
         let connector = Arc::new(Connector::new(path, options));
         let mut connection = connector.writer().await?;
         connect::check_engine(&mut connection).await?;
-        if migrate::check(&mut connection).await?.is_none() && must_exist {
-            return Err(no_store());
+        if migrate::check(&mut connection).await?.is_none() {
+            if must_exist {
+                return Err(no_store());
+            }
+            let names = adopt::foreign_names(&mut connection).await?;
+            if !names.is_empty() {
+                adopt::run(&mut connection, &names, now).await?;
+            }
         }
         connect::begin_writing(&mut connection).await?;
         migrate::run(&mut connection, now).await?;

@@ -219,6 +219,24 @@ impl<'p> Script<'p> {
         connection: &mut SqliteConnection,
         texts: &mut Texts,
     ) -> Result<(), Failure> {
+        self.send_all(true, connection, texts).await
+    }
+
+    /// Runs the statements in a transaction that was begun before and is ended later.
+    pub(super) async fn run_within(
+        &self,
+        connection: &mut SqliteConnection,
+        texts: &mut Texts,
+    ) -> sqlx::Result<()> {
+        self.send_all(false, connection, texts).await.map_err(|failure| failure.error)
+    }
+
+    async fn send_all(
+        &self,
+        is_transaction: bool,
+        connection: &mut SqliteConnection,
+        texts: &mut Texts,
+    ) -> Result<(), Failure> {
         let steps = self.steps_by_size();
         let rows: usize = steps.iter().map(|(_, rows, _)| rows).sum();
         let is_joined = rows <= MAX_JOINED_ROWS;
@@ -226,12 +244,15 @@ impl<'p> Script<'p> {
             is_joined || (shape.is_erasure() == next.is_erasure() && places == next_places)
         });
         // The begin goes over with the first statements, the commit with the last ones.
-        let mut sent_together = vec![(Shape::Begin, 1, &[][..])];
+        let mut sent_together = Vec::new();
+        if is_transaction {
+            sent_together.push((Shape::Begin, 1, &[][..]));
+        }
         let mut next = texts_left.next();
         while let Some(steps) = next {
             next = texts_left.next();
             sent_together.extend_from_slice(steps);
-            let at_commit = next.is_none();
+            let at_commit = is_transaction && next.is_none();
             if at_commit {
                 sent_together.push((Shape::Commit, 1, &[]));
             }

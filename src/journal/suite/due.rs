@@ -2,7 +2,7 @@
 
 use super::build::{commit, filled, with_rows};
 use super::{Rule, rule};
-use crate::base::{ConnectorName, OwnerDid, Result, Timestamp};
+use crate::base::{ConnectorName, Error, OwnerDid, Result, Timestamp};
 use crate::domain::{DueRow, DueSource, OPERATION_DUE_COLUMN, Row, RowChange, Table, Value};
 use crate::journal::port::{DueCandidates, DuePage, Storage};
 
@@ -168,7 +168,7 @@ async fn due_candidates_yield_to_an_unfinished_operation(storage: &dyn Storage) 
     put(storage, 1, &rows).await?;
     let page = |until, limit| {
         let (owner, connector) = (OwnerDid::new("did:web:o")?, ConnectorName::new("c")?);
-        Ok(DueCandidates { owner, connector, until, limit })
+        Ok::<_, Error>(DueCandidates { owner, connector, until, limit })
     };
     let cases = [(8, 10, "d4 d1 d3"), (8, 2, "d4 d1"), (9, 10, "d4 d1 d3 d5"), (-1, 10, "")];
     for (at, limit, expected) in cases {
