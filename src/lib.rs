@@ -61,6 +61,8 @@ pub use domain::document::{
     WatchIdentity, WatchReason, WatchStatus,
 };
 pub use domain::{FencingToken, LeaseScope};
+#[cfg(feature = "postgres")]
+pub use journal::PostgresOptions;
 #[cfg(feature = "sqlite")]
 pub use journal::Synchronous;
 pub use journal::{Damage, MemoryJournal, RebuildReport, VerifyReport};

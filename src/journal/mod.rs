@@ -12,6 +12,8 @@ mod inspect;
 pub mod memory;
 mod owners;
 mod port;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 mod rebuild;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
@@ -34,6 +36,8 @@ pub use port::{
     Expected, Filter, Head, Heads, HistoryCut, JournalRecord, Loaded, NewEvent, NewSnapshot, Order,
     Part, RowQuery, SnapshotRecord, Storage, StreamPage,
 };
+#[cfg(feature = "postgres")]
+pub use postgres::{PostgresOptions, PostgresStorage};
 pub use rebuild::{RebuildReport, rebuild};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteOptions, SqliteStorage, Synchronous};

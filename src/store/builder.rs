@@ -11,6 +11,8 @@ use super::owners::OwnerRule;
 use super::{DocumentOwners, Store};
 use crate::base::{Error, Result};
 use crate::journal::{MemoryJournal, Storage};
+#[cfg(feature = "postgres")]
+use crate::journal::{PostgresOptions, PostgresStorage};
 #[cfg(feature = "sqlite")]
 use crate::journal::{SqliteOptions, SqliteStorage, Synchronous};
 use crate::records::{MethodRegistry, SignerPolicy};
@@ -34,6 +36,8 @@ enum Place {
     Memory(MemoryJournal),
     #[cfg(feature = "sqlite")]
     Sqlite(PathBuf),
+    #[cfg(feature = "postgres")]
+    Postgres(PostgresOptions),
     Storage(Arc<dyn Storage>),
 }
 
@@ -70,6 +74,20 @@ impl StoreBuilder {
     #[cfg(feature = "sqlite")]
     pub const fn synchronous(mut self, synchronous: Synchronous) -> Self {
         self.synchronous = synchronous;
+        self
+    }
+
+    /// Keeps the store in the PostgreSQL database of this URL, which many stores may have open:
+    /// `postgres://user:password@host:port/database`.
+    #[cfg(feature = "postgres")]
+    pub fn postgres(self, url: impl Into<String>) -> Self {
+        self.postgres_options(PostgresOptions::new(url))
+    }
+
+    /// Keeps the store in a PostgreSQL database that is opened with these options.
+    #[cfg(feature = "postgres")]
+    pub fn postgres_options(mut self, options: PostgresOptions) -> Self {
+        self.place = Some(Place::Postgres(options));
         self
     }
 
@@ -226,10 +244,22 @@ impl StoreBuilder {
     /// A dropped call opens nothing.
     pub async fn open(self) -> Result<Store> {
         let opener: StorageOpener = match self.place {
-            None => return Err(Error::invalid("place", "expected sqlite, memory or storage")),
+            None => {
+                return Err(Error::invalid(
+                    "place",
+                    "expected sqlite, postgres, memory or storage",
+                ));
+            }
             Some(Place::Storage(storage)) => Box::new(|_| Box::pin(async { Ok(storage) })),
             Some(Place::Memory(journal)) => Box::new(move |_| {
                 Box::pin(async move { Ok(Arc::new(journal.open()?) as Arc<dyn Storage>) })
+            }),
+            #[cfg(feature = "postgres")]
+            Some(Place::Postgres(options)) => Box::new(move |_| {
+                Box::pin(async move {
+                    let storage = PostgresStorage::open(options).await?;
+                    Ok(Arc::new(storage) as Arc<dyn Storage>)
+                })
             }),
             #[cfg(feature = "sqlite")]
             Some(Place::Sqlite(path)) => {

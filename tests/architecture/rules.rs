@@ -22,7 +22,7 @@ const SHELL: &[&str] = &["journal/", "runtime/", "store/", "testing/"];
 const LIBRARIES: &[Place] = &[
     Place { name: "actix", allowed: &["runtime/"] },
     Place { name: "actix_rt", allowed: &["runtime/"] },
-    Place { name: "sqlx", allowed: &["journal/sqlite/"] },
+    Place { name: "sqlx", allowed: &["journal/sqlite/", "journal/postgres/"] },
     Place { name: "bincode", allowed: &["journal/codec.rs"] },
     Place { name: "ed25519_dalek", allowed: &["records/keys.rs"] },
     Place { name: "p256", allowed: &["records/keys.rs"] },

@@ -31,3 +31,23 @@ async fn a_sqlite_file_keeps_the_rules() {
     };
     super::run(open).await;
 }
+
+#[cfg(all(unix, feature = "postgres"))]
+#[tokio::test]
+async fn a_postgres_database_keeps_the_rules() {
+    use crate::journal::postgres::{PostgresOptions, PostgresStorage};
+    use crate::testing::TestPostgres;
+
+    let Some(server) = TestPostgres::shared().unwrap() else { return };
+    let database = server.create_database().unwrap();
+    let opened = std::cell::Cell::new(0);
+    let open = async || {
+        opened.set(opened.get() + 1);
+        // A schema for each rule: it takes less time than a database.
+        let schema = format!("rule_{}", opened.get());
+        server.sql(&database, &format!("CREATE SCHEMA {schema}")).unwrap();
+        let url = format!("{}?options[search_path]={schema}", server.url(&database));
+        PostgresStorage::open(PostgresOptions::new(url)).await.unwrap()
+    };
+    super::run(open).await;
+}

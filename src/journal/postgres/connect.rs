@@ -1,0 +1,245 @@
+//! Connections to the server: how they are made, what each transaction begins with, and whether a
+//! pooler stands between.
+//!
+//! Behind a pooler that gives each transaction another connection, nothing outlives a transaction:
+//! no prepared statement, no setting, no `LISTEN`. There every read is a transaction too.
+
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _};
+use tokio::time::{interval, timeout};
+
+use super::fault::{Cause, storage_error, timed_out};
+use super::options::PostgresOptions;
+use super::read::get;
+use super::statement::Statement;
+use crate::base::{Error, Result, StorageFault};
+
+/// The oldest server whose snapshots have 64-bit transaction ids, and that is still maintained.
+const OLDEST_SERVER: u32 = 140_000;
+/// Prepared statements that a connection keeps.
+const CACHED_STATEMENTS: usize = 256;
+/// How long a statement waits for a lock: longer than any batch takes. Beyond it, the batch begins
+/// anew with what is then there.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause between two tries to connect to a server that has no room.
+const CROWDED_PAUSE: Duration = Duration::from_millis(50);
+/// What is asked of each connection, and no more where a pooler may stand between.
+const QUESTION: &str = "SELECT pg_is_in_recovery()";
+/// How often two connections are asked who serves them, to find a pooler.
+const PROBES: usize = 4;
+
+/// How the connections of one store are made.
+#[derive(Debug)]
+pub(super) struct Connector {
+    connect: PgConnectOptions,
+    options: PostgresOptions,
+    is_pooled: bool,
+    /// What a transaction begins with. Every statement has an index; one that was planned while its
+    /// table was small must not be the one that reads it whole when it has grown.
+    begin: String,
+    /// The same for the reads of a connection that no one else gets.
+    greeting: String,
+}
+
+impl Connector {
+    /// Checks the options, and that the server answers and can keep a store.
+    pub(super) async fn new(options: PostgresOptions) -> Result<Self> {
+        let connect: PgConnectOptions = options
+            .url
+            .parse()
+            .map_err(|_| Error::invalid("url", "expected postgres://user@host:port/database"))?;
+        // A pooler refuses what it can't keep track of.
+        let connect = connect
+            .extra_float_digits(None)
+            .statement_cache_capacity(CACHED_STATEMENTS)
+            .disable_statement_logging();
+        let millis = |time: Duration| time.as_millis().clamp(1, i32::MAX.unsigned_abs().into());
+        let (limit, lock) = (options.command_timeout, LOCK_TIMEOUT.min(options.command_timeout));
+        let begin = format!(
+            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = {}; \
+             SET LOCAL lock_timeout = {}; SET LOCAL idle_in_transaction_session_timeout = {0}; \
+             SET LOCAL enable_seqscan = off",
+            millis(limit),
+            millis(lock),
+        );
+        let greeting = format!(
+            "SELECT pg_is_in_recovery(); SET statement_timeout = {}; SET enable_seqscan = off",
+            millis(limit)
+        );
+        let is_pooled = options.pooler.unwrap_or_default();
+        let mut connector =
+            Self { connect, options, is_pooled, begin, greeting: QUESTION.to_owned() };
+        let mut first = connector.open().await?;
+        check_server(&mut first).await?;
+        if connector.options.pooler.is_none() {
+            connector.is_pooled = connector.finds_pooler(&mut first).await?;
+        }
+        if !connector.is_pooled {
+            connector.greeting = greeting;
+        }
+        first.close().await;
+        Ok(connector)
+    }
+
+    pub(super) const fn options(&self) -> &PostgresOptions {
+        &self.options
+    }
+
+    pub(super) const fn is_pooled(&self) -> bool {
+        self.is_pooled
+    }
+
+    pub(super) const fn connect_options(&self) -> &PgConnectOptions {
+        &self.connect
+    }
+
+    /// A connection to a server that takes writes: a standby may lag behind what was acknowledged.
+    pub(super) async fn open(&self) -> Result<Session> {
+        self.open_or(|| None).await.map(|(session, _)| session)
+    }
+
+    /// The same, or one that `take` gives before the server has room for a new one; and whether it
+    /// is new.
+    pub(super) async fn open_or(
+        &self,
+        take: impl Fn() -> Option<Session>,
+    ) -> Result<(Session, bool)> {
+        let context = "connecting to the database";
+        let mut turns = interval(CROWDED_PAUSE);
+        let mut last = timed_out(context);
+        let opened = timeout(self.options.connect_timeout, async {
+            loop {
+                turns.tick().await;
+                if let Some(session) = take() {
+                    return Ok((session, false));
+                }
+                match self.connect.connect().await {
+                    Ok(connection) => return self.session(connection).await.map(|new| (new, true)),
+                    Err(error) => {
+                        let is_crowded = Cause::of(&error) == Cause::Crowded;
+                        last = storage_error(error, context);
+                        if !is_crowded {
+                            return Err(last.clone());
+                        }
+                    }
+                }
+            }
+        })
+        .await;
+        opened.unwrap_or(Err(last))
+    }
+
+    async fn session(&self, connection: PgConnection) -> Result<Session> {
+        let (is_pooled, begin) = (self.is_pooled, self.begin.clone());
+        let mut session = Session { connection, is_pooled, begin };
+        let rows = session.run(self.greeting.clone()).await;
+        let rows = rows.map_err(|error| storage_error(error, "asking what the server is"))?;
+        if rows.first().map(|row| get(row, 0)).transpose()?.unwrap_or(true) {
+            return Err(Error::storage(StorageFault::ReadOnly, "the server is a standby"));
+        }
+        Ok(session)
+    }
+
+    /// Two connections to one server are served by two of its processes; those to a pooler in turn
+    /// by one, or each by now one and now another.
+    async fn finds_pooler(&self, first: &mut Session) -> Result<bool> {
+        let mut second = match self.open().await {
+            Ok(second) => second,
+            // A server without room for a second connection has no pooler before it.
+            Err(Error::Storage { fault: StorageFault::Unavailable, .. }) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let mut found = Vec::new();
+        for _ in 0..PROBES {
+            found.push((first.process().await?, second.process().await?));
+        }
+        second.close().await;
+        let (one, other) = found.first().copied().unwrap_or_default();
+        Ok(one == other || found.iter().any(|pair| *pair != (one, other)))
+    }
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(super) struct Session {
+    connection: PgConnection,
+    is_pooled: bool,
+    begin: String,
+}
+
+impl Session {
+    /// Runs a statement with values.
+    pub(super) async fn all(&mut self, statement: Statement) -> sqlx::Result<Vec<PgRow>> {
+        let Statement { sql, arguments } = statement;
+        let query = sqlx::query_with(AssertSqlSafe(sql), arguments).persistent(!self.is_pooled);
+        query.fetch_all(&mut self.connection).await
+    }
+
+    /// Runs statements without values, in one round trip; their rows are texts.
+    pub(super) async fn run(&mut self, sql: String) -> sqlx::Result<Vec<PgRow>> {
+        sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&mut self.connection).await
+    }
+
+    /// Begins a transaction whose statements end by themselves, should this program not.
+    pub(super) async fn begin(&mut self, more: &str) -> sqlx::Result<()> {
+        self.run(format!("{}{more}", self.begin)).await.map(drop)
+    }
+
+    pub(super) async fn commit(&mut self) -> sqlx::Result<()> {
+        self.run("COMMIT".to_owned()).await.map(drop)
+    }
+
+    /// Leaves a transaction. `None`: the connection is of no use any more.
+    pub(super) async fn rolled_back(mut self) -> Option<Self> {
+        self.run("ROLLBACK".to_owned()).await.is_ok().then_some(self)
+    }
+
+    /// A read: one statement, in a transaction of its own.
+    pub(super) async fn read(&mut self, statement: Statement) -> sqlx::Result<Vec<PgRow>> {
+        if !self.is_pooled {
+            return self.all(statement).await;
+        }
+        self.begin("").await?;
+        let rows = self.all(statement).await?;
+        self.commit().await?;
+        Ok(rows)
+    }
+
+    /// The server's process that serves this connection now.
+    async fn process(&mut self) -> Result<i32> {
+        let rows = self.run("SELECT pg_backend_pid()".to_owned()).await;
+        let rows = rows.map_err(|error| storage_error(error, "asking who serves a connection"))?;
+        rows.first().map_or(Ok(0), |row| get(row, 0))
+    }
+
+    pub(super) async fn close(self) {
+        // Its error is of no use: the connection is gone either way.
+        let _ = self.connection.close().await;
+    }
+
+    /// The error of a failed statement, and whether the connection may be used again.
+    pub(super) fn outlives(error: &sqlx::Error) -> bool {
+        error.as_database_error().is_some() && !Cause::of(error).ends_connection()
+    }
+}
+
+async fn check_server(session: &mut Session) -> Result<()> {
+    let failed = |error| storage_error(error, "reading the server's version");
+    let sql = "SELECT current_setting('server_version_num')::bigint, \
+               current_setting('server_encoding')";
+    let rows = session.run(sql.to_owned()).await.map_err(failed)?;
+    let Some(row) = rows.first() else { return Err(Error::damaged("the server has no version")) };
+    let version: i64 = get(row, 0)?;
+    let encoding: &str = get(row, 1)?;
+    if version < OLDEST_SERVER.into() {
+        let reason = format!("expected PostgreSQL 14 or newer, got {}", version / 10_000);
+        return Err(Error::invalid("server", reason));
+    }
+    if encoding != "UTF8" {
+        let reason = format!("expected a database in UTF8, got {encoding}");
+        return Err(Error::invalid("database", reason));
+    }
+    Ok(())
+}

@@ -1,0 +1,124 @@
+//! Bringing a database to this program's schema: forward only, all in one transaction, under a lock
+//! on the table of the store's numbers. Several hosts may start at once.
+
+use super::connect::Session;
+use super::fault::{Cause, storage_error};
+use super::read::{get, int};
+use crate::base::{Error, Result};
+use crate::domain::Table;
+
+/// The steps, in order; step `n` leads to schema `n`.
+const STEPS: [&str; 1] = [include_str!("../../../migrations/postgres/0001_initial.sql")];
+
+/// The newest schema that this program knows.
+const SUPPORTED: i64 = 1;
+
+/// How often it begins anew because another host created the table of the store's numbers first.
+const MAX_TRIES: u32 = 32;
+
+const META: &str = "\
+CREATE TABLE IF NOT EXISTS connector_meta (
+  key TEXT COLLATE \"C\" NOT NULL PRIMARY KEY,
+  value BIGINT NOT NULL
+);
+LOCK TABLE connector_meta IN ACCESS EXCLUSIVE MODE;
+INSERT INTO connector_meta (key, value)
+VALUES ('schema_version', 0), ('trimmed_up_to', 0), ('stamped_at', 0),
+  ('generation', greatest(1, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint))
+ON CONFLICT (key) DO NOTHING";
+
+/// Refuses a database that this program must not touch, and runs the steps that are missing.
+pub(super) async fn run(mut session: Session) -> Result<Session> {
+    let mut tries_left = MAX_TRIES;
+    loop {
+        if check(&mut session).await? == Some(SUPPORTED) {
+            return Ok(session);
+        }
+        let Err(error) = step(&mut session).await else { continue };
+        let is_passing = lost_race(&error) && tries_left > 0;
+        tries_left = tries_left.saturating_sub(1);
+        let failed = storage_error(error, "migrating the store");
+        session = match session.rolled_back().await {
+            Some(session) if is_passing => session,
+            _ => return Err(failed),
+        };
+    }
+}
+
+/// Another host created the same table at the same moment: its transaction has ended by now.
+fn lost_race(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code());
+    // unique_violation (in the catalog), duplicate_table, duplicate_object
+    let has_met = code.is_some_and(|code| ["23505", "42P07", "42710"].contains(&&*code));
+    has_met || Cause::of(error) == Cause::Busy
+}
+
+/// The schema's version; none for a database without a store.
+async fn check(session: &mut Session) -> Result<Option<i64>> {
+    let mut found = schema_version(session).await?;
+    if found.is_none()
+        && let Some(table) = own_table(session).await?
+    {
+        // Another host may have created all of them since.
+        found = schema_version(session).await?;
+        if found.is_none() {
+            let reason = format!("expected a store of this program, found {table} alone");
+            return Err(Error::invalid("database", reason));
+        }
+    }
+    match found {
+        Some(found) if found > SUPPORTED => {
+            Err(Error::NewerDatabase { found, supported: SUPPORTED })
+        }
+        found => Ok(found),
+    }
+}
+
+/// What is missing, seen under the lock: another host may have brought it meanwhile.
+async fn step(session: &mut Session) -> sqlx::Result<()> {
+    session.begin("").await?;
+    session.run(META.to_owned()).await?;
+    let sql = "SELECT value FROM connector_meta WHERE key = 'schema_version'";
+    let rows = session.run(sql.to_owned()).await?;
+    let from = match rows.first() {
+        Some(row) => sqlx::Row::try_get::<i64, _>(row, 0)?,
+        None => return Err(sqlx::Error::RowNotFound),
+    };
+    for step in STEPS.iter().skip(usize::try_from(from).unwrap_or(usize::MAX)) {
+        session.run((*step).to_owned()).await?;
+    }
+    let to = from.max(SUPPORTED);
+    let sql = format!("UPDATE connector_meta SET value = {to} WHERE key = 'schema_version'");
+    session.run(sql).await?;
+    session.commit().await
+}
+
+async fn schema_version(session: &mut Session) -> Result<Option<i64>> {
+    let failed = |error| storage_error(error, "reading the store's schema version");
+    let sql = "SELECT to_regclass('connector_meta') IS NOT NULL".to_owned();
+    let rows = session.run(sql).await.map_err(failed)?;
+    if !rows.first().map_or(Ok(false), |row| get(row, 0))? {
+        return Ok(None);
+    }
+    let sql = "SELECT value FROM connector_meta WHERE key = 'schema_version'".to_owned();
+    let rows = session.run(sql).await.map_err(failed)?;
+    let row = rows.first().ok_or_else(|| Error::damaged("the store has no schema version"))?;
+    int(row, 0).map(Some)
+}
+
+/// A read table that is there: without our journal it was written by another program.
+async fn own_table(session: &mut Session) -> Result<Option<String>> {
+    let names: Vec<String> =
+        Table::ALL.iter().map(|table| format!("('{}')", table.spec().name)).collect();
+    let sql = format!(
+        "SELECT name FROM (VALUES {}) AS ours (name) WHERE to_regclass(name) IS NOT NULL LIMIT 1",
+        names.join(", ")
+    );
+    let rows = session.run(sql).await;
+    let rows = rows.map_err(|error| storage_error(error, "reading the store's schema"))?;
+    rows.first().map(|row| get(row, 0)).transpose()
+}
+
+#[cfg(all(test, unix))]
+#[path = "migrate_tests.rs"]
+mod tests;

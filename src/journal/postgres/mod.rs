@@ -1,0 +1,258 @@
+//! The journal and the read tables in one PostgreSQL database that many hosts share.
+//!
+//! Beside `sqlite/`, the only folder that names the SQL library. It knows neither commands nor states.
+//!
+//! Correct at READ COMMITTED: a batch locks what it is judged on, in one order for all hosts, and
+//! reads it by statements begun after that. Nothing outlives a transaction but what it wrote, so a
+//! pooler may stand between. Readers have their own connections and see what is committed.
+
+mod connect;
+mod context;
+mod due;
+mod fault;
+mod follow;
+mod history;
+mod maintenance;
+mod migrate;
+mod options;
+mod query;
+mod read;
+mod readers;
+mod script;
+mod statement;
+mod view;
+mod writer;
+
+use std::future::Future;
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+use tokio::sync::{Mutex, watch};
+use uuid::Uuid;
+
+pub use options::PostgresOptions;
+
+use self::connect::Connector;
+use self::context::Within;
+use self::follow::Follower;
+use self::readers::Readers;
+use self::writer::Writer;
+use super::port::{
+    Append, AppendOutcome, BatchError, BoxFuture, CommandRecord, DueCandidates, DuePage, Expected,
+    Heads, HistoryCut, JournalRecord, Loaded, NewSnapshot, RowQuery, Storage, StreamPage,
+};
+use crate::base::{DocumentId, Error, OwnerDid, Result, StorageFault, StreamName, Timestamp};
+use crate::domain::{DueRow, DueSource, Row, RowChange, RowKey};
+
+/// A store's journal and read tables in a PostgreSQL database.
+#[derive(Debug)]
+pub struct PostgresStorage {
+    readers: Arc<Readers>,
+    writer: Mutex<Writer>,
+    follower: Follower,
+    generation: i64,
+    handle: Handle,
+}
+
+impl PostgresStorage {
+    /// Opens the store in a database, creating or migrating it. Its connections live on the tokio
+    /// runtime that this is called on; later calls may come from anywhere.
+    ///
+    /// # Errors
+    /// [`Error::InvalidInput`] for a URL that is none, a server older than PostgreSQL 14, a database
+    /// that is not in UTF-8, or one of another program; [`Error::NewerDatabase`] for a database of a
+    /// newer program, which is left as it is; else a storage error.
+    ///
+    /// # Cancel safety
+    /// A dropped call opens nothing; a migration happens whole or not at all.
+    pub async fn open(options: PostgresOptions) -> Result<Self> {
+        let handle = Handle::try_current().map_err(|_| {
+            Error::storage(StorageFault::Unavailable, "expected to be called on a tokio runtime")
+        })?;
+        let connector = Arc::new(Connector::new(options).await?);
+        let session = migrate::run(connector.open().await?).await?;
+        let readers = Arc::new(Readers::new(Arc::clone(&connector)));
+        let generation = readers.meta("generation").await?;
+        let follower = Follower::start(&handle, &connector, &readers).await?;
+        Ok(Self {
+            follower,
+            writer: Mutex::new(Writer::new(connector, session)),
+            readers,
+            generation,
+            handle,
+        })
+    }
+
+    fn on_handle<'a, T>(&self, future: impl Future<Output = T> + Send + 'a) -> BoxFuture<'a, T>
+    where
+        T: 'a,
+    {
+        Box::pin(Within::new(&self.handle, future))
+    }
+
+    async fn append_batch(&self, batch: &[Append]) -> Result<Vec<AppendOutcome>, BatchError> {
+        let mut writer = self.writer.lock().await;
+        let outcomes = writer.append(batch).await?;
+        self.follower.announce(writer.last_position());
+        Ok(outcomes)
+    }
+
+    async fn close_all(&self) -> Result<()> {
+        self.follower.stop();
+        self.readers.close().await;
+        self.writer.lock().await.close().await;
+        Ok(())
+    }
+}
+
+impl Storage for PostgresStorage {
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn generation(&self) -> i64 {
+        self.generation
+    }
+
+    fn load<'a>(&'a self, stream: &'a str) -> BoxFuture<'a, Result<Loaded>> {
+        self.on_handle(self.readers.load(stream))
+    }
+
+    fn append<'a>(
+        &'a self,
+        batch: &'a [Append],
+        _now: Timestamp,
+    ) -> BoxFuture<'a, Result<Vec<AppendOutcome>, BatchError>> {
+        self.on_handle(self.append_batch(batch))
+    }
+
+    fn confirm_heads<'a>(&'a self, streams: &'a [StreamName]) -> BoxFuture<'a, Result<Heads>> {
+        self.on_handle(self.readers.heads(streams))
+    }
+
+    fn look_up<'a>(&'a self, append: &'a Append) -> BoxFuture<'a, Result<Option<AppendOutcome>>> {
+        self.on_handle(async move {
+            let found = self.writer.lock().await.look_up(append).await?;
+            if found.is_some() {
+                self.follower.announce(self.readers.last_position().await?);
+            }
+            Ok(found)
+        })
+    }
+
+    fn command<'a>(&'a self, command_id: Uuid) -> BoxFuture<'a, Result<Option<CommandRecord>>> {
+        self.on_handle(self.readers.command(command_id))
+    }
+
+    fn write_snapshot<'a>(
+        &'a self,
+        stream: &'a str,
+        expected: Expected,
+        snapshot: NewSnapshot,
+    ) -> BoxFuture<'a, Result<()>> {
+        self.on_handle(async move {
+            self.writer.lock().await.write_snapshot(stream, expected, snapshot).await
+        })
+    }
+
+    fn rows<'a>(&'a self, query: &'a RowQuery) -> BoxFuture<'a, Result<Vec<Row>>> {
+        self.on_handle(self.readers.rows(query))
+    }
+
+    fn row<'a>(&'a self, key: &'a RowKey) -> BoxFuture<'a, Result<Option<Row>>> {
+        self.on_handle(self.readers.row(key))
+    }
+
+    fn due<'a>(&'a self, page: &'a DuePage) -> BoxFuture<'a, Result<Vec<DueRow>>> {
+        self.on_handle(self.readers.due(page))
+    }
+
+    fn count_due<'a>(
+        &'a self,
+        sources: &'a [DueSource],
+        until: Timestamp,
+    ) -> BoxFuture<'a, Result<u64>> {
+        self.on_handle(self.readers.count_due(sources, until))
+    }
+
+    fn next_due(&self, after: Option<Timestamp>) -> BoxFuture<'_, Result<Option<Timestamp>>> {
+        self.on_handle(self.readers.next_due(after))
+    }
+
+    fn due_candidates<'a>(&'a self, page: &'a DueCandidates) -> BoxFuture<'a, Result<Vec<Row>>> {
+        self.on_handle(self.readers.due_candidates(page))
+    }
+
+    fn observed<'a>(
+        &'a self,
+        after: Option<&'a (OwnerDid, DocumentId)>,
+        limit: u32,
+    ) -> BoxFuture<'a, Result<Vec<(OwnerDid, DocumentId)>>> {
+        self.on_handle(self.readers.observed(after, limit))
+    }
+
+    fn events<'a>(&'a self, after: i64, limit: u32) -> BoxFuture<'a, Result<Vec<JournalRecord>>> {
+        self.on_handle(self.readers.events(after, limit))
+    }
+
+    fn stream_events<'a>(&'a self, stream: &'a str) -> BoxFuture<'a, Result<Vec<JournalRecord>>> {
+        self.on_handle(self.readers.stream_events(stream))
+    }
+
+    fn streams<'a>(
+        &'a self,
+        after: Option<&'a str>,
+        limit: u32,
+    ) -> BoxFuture<'a, Result<StreamPage>> {
+        self.on_handle(self.readers.streams(after, limit))
+    }
+
+    fn trimmed_up_to(&self) -> BoxFuture<'_, Result<i64>> {
+        self.on_handle(self.readers.meta("trimmed_up_to"))
+    }
+
+    fn last_position(&self) -> BoxFuture<'_, Result<i64>> {
+        self.on_handle(self.readers.last_position())
+    }
+
+    fn cut_history(&self, cut: HistoryCut) -> BoxFuture<'_, Result<u64>> {
+        self.on_handle(async move {
+            let streams = self.readers.find_cuts(cut).await?;
+            self.writer.lock().await.cut_history(&streams, cut.recorded_before).await
+        })
+    }
+
+    fn drop_streams<'a>(
+        &'a self,
+        streams: &'a [(StreamName, Expected)],
+    ) -> BoxFuture<'a, Result<u64>> {
+        self.on_handle(async move { self.writer.lock().await.drop_streams(streams).await })
+    }
+
+    fn drop_commands(&self, recorded_before: Timestamp) -> BoxFuture<'_, Result<u64>> {
+        self.on_handle(async move { self.writer.lock().await.drop_commands(recorded_before).await })
+    }
+
+    fn replace_rows<'a>(&'a self, changes: &'a [RowChange]) -> BoxFuture<'a, Result<()>> {
+        self.on_handle(async move { self.writer.lock().await.replace_rows(changes).await })
+    }
+
+    fn committed(&self) -> watch::Receiver<i64> {
+        self.follower.committed()
+    }
+
+    fn idle(&self) -> BoxFuture<'_, Result<bool>> {
+        self.on_handle(async { self.writer.lock().await.check_open().map(|()| true) })
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<()>> {
+        self.on_handle(self.close_all())
+    }
+}
+
+#[cfg(all(test, unix))]
+#[path = "postgres_tests.rs"]
+mod tests;
+
+#[cfg(all(test, unix))]
+mod fault_tests;

@@ -1,0 +1,358 @@
+//! What a transaction writes, as two statements: one that erases, if anything goes, and one that
+//! writes all the rest, each part of it many rows from arrays. It knows no connection.
+//!
+//! The parts of a statement see the database as it was before, so no two of them touch one row.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt::Write as _;
+
+use super::statement::{Statement, push_names};
+use crate::base::{StreamName, Timestamp};
+use crate::domain::{Column, ColumnType, Row, RowKey, Table, Value};
+use crate::journal::batch::{Plan, StreamWrite};
+
+/// The id of the sub-transaction that writes, with all 64 bits: it was given after the positions
+/// were drawn, so whoever drew a lower one has a lower id. (The newest id of a snapshot would not
+/// do: it says what has ended, not what was given.) `h` holds its lower 32 bits.
+const HORIZON: &str = "\
+(SELECT (own.id + ((h.id - own.id) & 4294967295))::text::xid8 \
+ FROM (SELECT xmin::text::bigint AS id FROM heads LIMIT 1) AS h, \
+ (SELECT pg_current_xact_id()::text::bigint AS id) AS own)";
+
+/// A statement of parts, and how many rows those of them must write that others may have written
+/// at the same moment.
+pub(super) struct Script {
+    statement: Statement,
+    parts: usize,
+    guarded: Vec<(usize, usize)>,
+}
+
+impl Script {
+    pub(super) fn new() -> Self {
+        Self { statement: Statement::new("WITH "), parts: 0, guarded: Vec::new() }
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.parts == 0
+    }
+
+    /// Begins a part.
+    fn part(&mut self, sql: &str) {
+        let comma = if self.parts == 0 { "" } else { ", " };
+        let _ = write!(self.statement.sql, "{comma}w{} AS ({sql}", self.parts);
+        self.parts += 1;
+    }
+
+    /// The part that was begun must write so many rows.
+    fn guard(&mut self, rows: usize) {
+        self.guarded.push((self.parts - 1, rows));
+    }
+
+    /// The statement. It gives a column for each guarded part: how many rows it has written.
+    pub(super) fn finish(mut self) -> (Statement, Vec<usize>) {
+        self.statement.push(" SELECT ");
+        for (at, (part, _)) in self.guarded.iter().enumerate() {
+            self.statement.push(if at == 0 { "" } else { ", " });
+            let _ = write!(self.statement.sql, "(SELECT count(*) FROM w{part})");
+        }
+        if self.guarded.is_empty() {
+            self.statement.push("0::bigint");
+        }
+        (self.statement, self.guarded.into_iter().map(|(_, rows)| rows).collect())
+    }
+
+    /// What a plan erases of streams that are there.
+    pub(super) fn of_erasures(
+        plan: &Plan<'_>,
+        ids: &HashMap<StreamName, i64>,
+    ) -> sqlx::Result<Self> {
+        let mut script = Self::new();
+        let written: Vec<_> = plan.streams.values().filter(|write| write.existed).collect();
+        let through = |write: &&&StreamWrite<'_>| write.erase_through.max(write.trim_through);
+        let cut: Vec<_> = written.iter().filter(|write| through(write).is_some()).collect();
+        if !cut.is_empty() {
+            script.part("DELETE FROM connector_journal AS j USING unnest(");
+            let streams = cut.iter().map(|write| id_of(ids, write.name)).collect::<Vec<i64>>();
+            script.statement.bind(streams)?;
+            script.statement.push(", ");
+            script.statement.bind(cut.iter().map(through).collect::<Vec<Option<i64>>>())?;
+            script.statement.push(
+                ") AS v (stream, through) \
+                 WHERE j.stream = v.stream AND j.stream_version <= v.through)",
+            );
+        }
+        let erased = written.iter().filter(|write| write.erase_through.is_some());
+        let erased: Vec<i64> = erased.map(|write| id_of(ids, write.name)).collect();
+        if !erased.is_empty() {
+            script.part("DELETE FROM connector_snapshot WHERE stream = ANY (");
+            script.statement.bind(erased)?;
+            script.statement.push("))");
+        }
+        Ok(script)
+    }
+
+    /// What a plan writes. `positions` are those of its events; rows of `absent` are expected not to be
+    /// there.
+    pub(super) fn of_plan(
+        plan: &Plan<'_>,
+        ids: &HashMap<StreamName, i64>,
+        positions: &[i64],
+        now: Timestamp,
+        absent: &BTreeSet<&RowKey>,
+    ) -> sqlx::Result<Self> {
+        let mut script = Self::new();
+        let written: Vec<&StreamWrite<'_>> =
+            plan.streams.values().filter(|write| write.head.version > 0).collect();
+        if !written.is_empty() {
+            script.add_heads(&written, ids)?;
+        }
+        if !plan.journal.is_empty() {
+            script.add_journal(plan, ids, positions, now)?;
+        }
+        script.add_snapshots(&written, ids)?;
+        script.add_rows(&plan.rows, absent)?;
+        script.add_commands(plan, now)?;
+        Ok(script)
+    }
+
+    fn add_heads(
+        &mut self,
+        written: &[&StreamWrite<'_>],
+        ids: &HashMap<StreamName, i64>,
+    ) -> sqlx::Result<()> {
+        // Its name, as the horizon is taken from it.
+        self.statement.push("heads AS (");
+        self.parts += 1;
+        self.statement.push(
+            "INSERT INTO connector_stream AS s \
+             (stream, name, kind, version, last_command_id, hash) SELECT * FROM unnest(",
+        );
+        let heads = written.iter();
+        self.statement.bind(heads.clone().map(|at| id_of(ids, at.name)).collect::<Vec<i64>>())?;
+        self.statement.push(", ");
+        self.statement.bind(heads.clone().map(|at| &**at.name).collect::<Vec<&str>>())?;
+        self.statement.push(", ");
+        self.statement.bind(heads.clone().map(|at| at.kind.number()).collect::<Vec<i64>>())?;
+        self.statement.push(", ");
+        self.statement.bind(heads.clone().map(|at| at.head.version).collect::<Vec<i64>>())?;
+        self.statement.push(", ");
+        let commands = heads.clone().map(|at| at.head.command_id.as_bytes().as_slice());
+        self.statement.bind(commands.collect::<Vec<&[u8]>>())?;
+        self.statement.push(", ");
+        let hashes = heads.map(|at| at.head.hash.as_bytes().as_slice());
+        self.statement.bind(hashes.collect::<Vec<&[u8]>>())?;
+        self.statement.push(
+            ") ON CONFLICT (stream) DO UPDATE SET version = excluded.version, \
+             last_command_id = excluded.last_command_id, hash = excluded.hash RETURNING s.xmin)",
+        );
+        Ok(())
+    }
+
+    fn add_journal(
+        &mut self,
+        plan: &Plan<'_>,
+        ids: &HashMap<StreamName, i64>,
+        positions: &[i64],
+        now: Timestamp,
+    ) -> sqlx::Result<()> {
+        self.part(
+            "INSERT INTO connector_journal (recorded_at, horizon, position, stream, \
+             stream_version, event_type, event_schema, payload, command_id, hash) SELECT ",
+        );
+        self.statement.bind(now.as_millis())?;
+        let _ = write!(self.statement.sql, ", {HORIZON}, v.* FROM unnest(");
+        let events = plan.journal.iter();
+        self.statement.bind(positions)?;
+        self.statement.push(", ");
+        self.statement
+            .bind(events.clone().map(|at| id_of(ids, at.stream)).collect::<Vec<i64>>())?;
+        self.statement.push(", ");
+        self.statement.bind(events.clone().map(|at| at.version).collect::<Vec<i64>>())?;
+        self.statement.push(", ");
+        let types = events.clone().map(|at| i64::from(at.event.event_type));
+        self.statement.bind(types.collect::<Vec<i64>>())?;
+        self.statement.push(", ");
+        let schemas = events.clone().map(|at| i64::from(at.event.schema));
+        self.statement.bind(schemas.collect::<Vec<i64>>())?;
+        self.statement.push(", ");
+        let payloads = events.clone().map(|at| at.event.payload.as_slice());
+        self.statement.bind(payloads.collect::<Vec<&[u8]>>())?;
+        self.statement.push(", ");
+        let commands = events.clone().map(|at| at.command_id.as_bytes().as_slice());
+        self.statement.bind(commands.collect::<Vec<&[u8]>>())?;
+        self.statement.push(", ");
+        let hashes = events.map(|at| at.hash.as_bytes().as_slice());
+        self.statement.bind(hashes.collect::<Vec<&[u8]>>())?;
+        self.statement.push(") AS v)");
+        Ok(())
+    }
+
+    fn add_snapshots(
+        &mut self,
+        written: &[&StreamWrite<'_>],
+        ids: &HashMap<StreamName, i64>,
+    ) -> sqlx::Result<()> {
+        let snapshots: Vec<_> = written
+            .iter()
+            .filter_map(|write| Some((id_of(ids, write.name), write.snapshot.as_ref()?)))
+            .collect();
+        if snapshots.is_empty() {
+            return Ok(());
+        }
+        self.part(
+            "INSERT INTO connector_snapshot \
+             (stream, stream_version, schema, payload, hash, checksum) SELECT * FROM unnest(",
+        );
+        let snapshots = snapshots.iter();
+        self.statement.bind(snapshots.clone().map(|(id, _)| *id).collect::<Vec<i64>>())?;
+        self.statement.push(", ");
+        self.statement.bind(snapshots.clone().map(|(_, at)| at.version).collect::<Vec<i64>>())?;
+        self.statement.push(", ");
+        let schemas = snapshots.clone().map(|(_, at)| i64::from(at.schema));
+        self.statement.bind(schemas.collect::<Vec<i64>>())?;
+        self.statement.push(", ");
+        self.statement.bind(snapshots.clone().map(|(_, at)| at.payload).collect::<Vec<&[u8]>>())?;
+        self.statement.push(", ");
+        let hashes = snapshots.clone().map(|(_, at)| at.hash.as_bytes().as_slice());
+        self.statement.bind(hashes.collect::<Vec<&[u8]>>())?;
+        self.statement.push(", ");
+        let checksums = snapshots.map(|(_, at)| at.checksum.as_bytes().as_slice());
+        self.statement.bind(checksums.collect::<Vec<&[u8]>>())?;
+        self.statement.push(
+            ") ON CONFLICT (stream) DO UPDATE SET stream_version = excluded.stream_version, \
+             schema = excluded.schema, payload = excluded.payload, hash = excluded.hash, \
+             checksum = excluded.checksum)",
+        );
+        Ok(())
+    }
+
+    /// The last change of each row. One that is expected to be absent is inserted, never replaced.
+    pub(super) fn add_rows(
+        &mut self,
+        rows: &BTreeMap<RowKey, Option<Row>>,
+        absent: &BTreeSet<&RowKey>,
+    ) -> sqlx::Result<()> {
+        let mut puts: BTreeMap<(Table, bool, u32), Vec<&Row>> = BTreeMap::new();
+        let mut deletes: BTreeMap<Table, Vec<&RowKey>> = BTreeMap::new();
+        for (key, row) in rows {
+            match row {
+                Some(row) => {
+                    let mut kept = 0_u32;
+                    for (at, value) in row.values.iter().enumerate() {
+                        kept |= u32::from(*value == Value::Keep) << at;
+                    }
+                    puts.entry((key.table, absent.contains(key), kept)).or_default().push(row);
+                }
+                None => deletes.entry(key.table).or_default().push(key),
+            }
+        }
+        for ((table, is_first, kept), rows) in puts {
+            self.add_put(table, is_first, kept, &rows)?;
+        }
+        for (table, keys) in deletes {
+            self.part("DELETE FROM ");
+            let _ = write!(self.statement.sql, "{} WHERE ", table.spec().name);
+            self.statement.push_key_match(table, &keys)?;
+            self.statement.push(")");
+        }
+        Ok(())
+    }
+
+    fn add_put(
+        &mut self,
+        table: Table,
+        is_first: bool,
+        kept: u32,
+        rows: &[&Row],
+    ) -> sqlx::Result<()> {
+        let spec = table.spec();
+        let is_kept = |at: usize| kept & (1 << at) != 0;
+        self.part("INSERT INTO ");
+        let _ = write!(self.statement.sql, "{} (", spec.name);
+        let given = spec.columns.iter().enumerate().filter(|(at, _)| !is_kept(*at));
+        let unknown = spec.columns.iter().enumerate().filter(|(at, _)| is_kept(*at));
+        let columns = given.clone().chain(unknown.clone()).map(|(_, column)| column);
+        push_names(&mut self.statement.sql, columns);
+        self.statement.push(") SELECT v.*");
+        for (_, column) in unknown {
+            let _ = write!(self.statement.sql, ", {}", stand_in(table, column));
+        }
+        self.statement.push(" FROM unnest(");
+        for (place, (at, column)) in given.clone().enumerate() {
+            self.statement.push(if place == 0 { "" } else { ", " });
+            let values = rows.iter().map(|row| row.values.get(at));
+            self.statement.bind_column(column.kind, values)?;
+        }
+        self.statement.push(") AS v ON CONFLICT (");
+        push_names(&mut self.statement.sql, spec.key.iter().map(|&at| &spec.columns[at]));
+        self.statement.push(") DO ");
+        let mut set = 0;
+        for (_, column) in given.filter(|(at, _)| !is_first && !spec.key.contains(at)) {
+            self.statement.push(if set == 0 { "UPDATE SET " } else { ", " });
+            let _ = write!(self.statement.sql, "{0} = excluded.{0}", column.name);
+            set += 1;
+        }
+        self.statement.push(if set == 0 { "NOTHING" } else { "" });
+        self.statement.push(if is_first { " RETURNING 1)" } else { ")" });
+        if is_first {
+            self.guard(rows.len());
+        }
+        Ok(())
+    }
+
+    fn add_commands(&mut self, plan: &Plan<'_>, now: Timestamp) -> sqlx::Result<()> {
+        if plan.commands.is_empty() {
+            return Ok(());
+        }
+        let mut commands = plan.commands.clone();
+        commands.sort_by_key(|(command_id, _)| *command_id);
+        let commands = commands.iter();
+        self.part("INSERT INTO connector_command (at, command_id, digest, answer) SELECT ");
+        self.statement.bind(now.as_millis())?;
+        self.statement.push(", v.* FROM unnest(");
+        let ids = commands.clone().map(|(command_id, _)| command_id.as_bytes().as_slice());
+        self.statement.bind(ids.collect::<Vec<&[u8]>>())?;
+        self.statement.push(", ");
+        let digests = commands.clone().map(|(_, record)| record.digest.as_bytes().as_slice());
+        self.statement.bind(digests.collect::<Vec<&[u8]>>())?;
+        self.statement.push(", ");
+        let answers = commands.clone().map(|(_, record)| record.answer.as_slice());
+        self.statement.bind(answers.collect::<Vec<&[u8]>>())?;
+        self.statement.push(") AS v ON CONFLICT (command_id) DO NOTHING RETURNING 1)");
+        self.guard(commands.len());
+        Ok(())
+    }
+
+    /// Removes heads without an event.
+    pub(super) fn add_empty(&mut self, streams: &[i64]) -> sqlx::Result<()> {
+        self.part("DELETE FROM connector_stream WHERE stream = ANY (");
+        self.statement.bind(streams)?;
+        self.statement.push("))");
+        Ok(())
+    }
+
+    /// Says which time rows were stamped with.
+    pub(super) fn add_stamp(&mut self, stamp: Timestamp) -> sqlx::Result<()> {
+        self.part("UPDATE connector_meta SET value = ");
+        self.statement.bind(stamp.as_millis())?;
+        self.statement.push(" WHERE key = 'stamped_at')");
+        Ok(())
+    }
+}
+
+fn id_of(ids: &HashMap<StreamName, i64>, name: &StreamName) -> i64 {
+    ids.get(name).copied().unwrap_or_default()
+}
+
+/// What the row to be inserted holds in a column that is kept. The server checks NOT NULL before it
+/// sees that the row is there, so such a column needs a value that is never stored.
+fn stand_in(table: Table, column: &Column) -> &'static str {
+    match (table, column.name) {
+        (Table::SweepReceipt, "keep") | (Table::ReceiptPage, "source_ids") => "''",
+        _ => match column.kind {
+            ColumnType::Text => "NULL::text",
+            ColumnType::Int => "NULL::bigint",
+            ColumnType::Blob => "NULL::bytea",
+        },
+    }
+}

@@ -1,0 +1,468 @@
+//! The one writing connection: batches, snapshots and doubtful commits.
+//!
+//! A transaction owns its connection until its end was seen. One that is dropped, or does not end in
+//! time, takes the connection with it: the server rolls back, and the next one begins on another.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use sqlx::postgres::PgRow;
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use super::connect::{Connector, Session};
+use super::fault::{Cause, storage_error, timed_out};
+use super::read::{get, int};
+use super::script::Script;
+use super::statement::Statement;
+use super::view::{self, Locked, decode};
+use crate::base::{Error, Result, StorageFault, StreamName, Timestamp};
+use crate::domain::{Row, RowChange, RowKey};
+use crate::journal::batch::{Plan, judge};
+use crate::journal::chain::snapshot_checksum;
+use crate::journal::{Append, AppendOutcome, BatchError, Expected, NewSnapshot};
+
+/// How often a batch is judged anew because another host inserted a row that it must be the first to
+/// have.
+const MAX_JUDGEMENTS: u32 = 16;
+
+/// How a transaction ends.
+pub(super) enum End<T> {
+    Commit(T),
+    RollBack(T),
+}
+
+/// Why a transaction did not end as it should.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) error: Error,
+    cause: Cause,
+    /// The commit had been sent, so it may have happened.
+    at_commit: bool,
+}
+
+/// The newest event that this store knows to be durable.
+#[derive(Clone, Debug)]
+struct Seen {
+    position: i64,
+    stream: StreamName,
+    version: i64,
+}
+
+/// What a batch came to.
+struct Written {
+    outcomes: Vec<AppendOutcome>,
+    newest: Option<Seen>,
+}
+
+/// The writing side of a store.
+#[derive(Debug)]
+pub(super) struct Writer {
+    connector: Arc<Connector>,
+    session: Option<Session>,
+    seen: Option<Seen>,
+    /// A connection was lost, and the database may be another one since.
+    is_doubtful: bool,
+    has_gone_back: bool,
+    is_closed: bool,
+    /// The rows that the appends of the doubtful batch took: nobody can read them any more if the
+    /// batch did commit.
+    taken_in_doubt: HashMap<Uuid, Vec<Row>>,
+}
+
+impl Writer {
+    /// A writer on a connection to a database that has this program's schema.
+    pub(super) fn new(connector: Arc<Connector>, session: Session) -> Self {
+        Self {
+            connector,
+            session: Some(session),
+            seen: None,
+            is_doubtful: false,
+            has_gone_back: false,
+            is_closed: false,
+            taken_in_doubt: HashMap::new(),
+        }
+    }
+
+    /// The newest position that this store has written.
+    pub(super) fn last_position(&self) -> i64 {
+        self.seen.as_ref().map_or(0, |seen| seen.position)
+    }
+
+    /// The connection, to a database that has all that this store has written.
+    async fn take(&mut self) -> Result<Session> {
+        self.check_open()?;
+        let mut session = match self.session.take() {
+            Some(session) => session,
+            None => self.connector.open().await?,
+        };
+        if self.is_doubtful {
+            self.has_gone_back = self.has_gone_back || self.lacks_seen(&mut session).await?;
+            self.is_doubtful = false;
+        }
+        if self.has_gone_back {
+            self.is_doubtful = true;
+            let lost = "the database has lost events that were acknowledged: it is an older copy";
+            return Err(Error::damaged(lost));
+        }
+        Ok(session)
+    }
+
+    /// A server that took the place of another may lack its last commits. Then positions are given
+    /// again, or the newest stream is not as far as it was, and no retention has taken it away.
+    async fn lacks_seen(&self, session: &mut Session) -> Result<bool> {
+        let Some(seen) = &self.seen else { return Ok(false) };
+        let failed = |error| storage_error(error, "looking for what was written");
+        let mut statement = Statement::new(
+            "SELECT (SELECT last_value FROM connector_journal_position) < $1 OR NOT ( \
+             EXISTS (SELECT 1 FROM connector_stream WHERE name = $2 AND version >= $3) OR EXISTS \
+             (SELECT 1 FROM connector_meta WHERE key = 'trimmed_up_to' AND value >= $1))",
+        );
+        let added = statement
+            .add(seen.position)
+            .and_then(|()| statement.add(&*seen.stream))
+            .and_then(|()| statement.add(seen.version));
+        added.map_err(failed)?;
+        let rows = timeout(self.connector.options().command_timeout, session.read(statement));
+        let rows = rows.await.map_err(|_| timed_out("looking for what was written"))?;
+        rows.map_err(failed)?.first().map_or(Ok(true), |row| get(row, 0))
+    }
+
+    /// Runs a transaction. It is not cut short but by its time-out, which ends its connection.
+    pub(super) async fn transact<T>(
+        &mut self,
+        context: &str,
+        work: impl AsyncFnOnce(&mut Session) -> sqlx::Result<End<T>>,
+    ) -> Result<T, Failure> {
+        let taken = self.take().await;
+        let mut session =
+            taken.map_err(|error| Failure { error, cause: Cause::Crowded, at_commit: false })?;
+        let at_commit = AtomicBool::new(false);
+        let limit = self.connector.options().command_timeout;
+        let ended = timeout(limit, async {
+            session.begin("").await?;
+            match work(&mut session).await? {
+                End::Commit(done) => {
+                    at_commit.store(true, Ordering::Relaxed);
+                    session.commit().await.map(|()| done)
+                }
+                End::RollBack(done) => session.run("ROLLBACK".to_owned()).await.map(|_| done),
+            }
+        })
+        .await;
+        let at_commit = at_commit.load(Ordering::Relaxed);
+        match ended {
+            Ok(Ok(done)) => {
+                self.session = Some(session);
+                Ok(done)
+            }
+            Ok(Err(error)) => {
+                let cause = Cause::of(&error);
+                if Session::outlives(&error) {
+                    self.session = timeout(limit, session.rolled_back()).await.ok().flatten();
+                }
+                self.is_doubtful |= self.session.is_none();
+                Err(Failure { error: storage_error(error, context), cause, at_commit })
+            }
+            Err(_) => {
+                self.is_doubtful = true;
+                Err(Failure { error: timed_out(context), cause: Cause::Slow, at_commit })
+            }
+        }
+    }
+
+    /// Judges and writes a batch.
+    pub(super) async fn append(
+        &mut self,
+        batch: &[Append],
+    ) -> Result<Vec<AppendOutcome>, BatchError> {
+        for _ in 0..MAX_JUDGEMENTS {
+            let mut outcomes = Vec::new();
+            let written = self
+                .transact("writing a batch", async |session| {
+                    write(session, batch, &mut outcomes).await
+                })
+                .await;
+            match written {
+                Ok(Some(written)) => {
+                    self.seen = written.newest.or(self.seen.take());
+                    return Ok(written.outcomes);
+                }
+                Ok(None) => {}
+                Err(failure) => return Err(self.failed(failure, batch, outcomes)),
+            }
+        }
+        let context = "other hosts insert the same rows again and again";
+        Err(BatchError::Passing(Error::storage(StorageFault::Unavailable, context)))
+    }
+
+    fn failed(
+        &mut self,
+        failure: Failure,
+        batch: &[Append],
+        outcomes: Vec<AppendOutcome>,
+    ) -> BatchError {
+        let Failure { error, cause, at_commit } = failure;
+        match cause {
+            Cause::Lost | Cause::Slow if at_commit => {
+                let taken = batch.iter().zip(outcomes);
+                let taken = taken.filter_map(|(append, outcome)| match outcome {
+                    AppendOutcome::Committed { taken } => Some((append.command_id, taken)),
+                    _ => None,
+                });
+                self.taken_in_doubt = taken.collect();
+                BatchError::Unknown(error)
+            }
+            Cause::Busy | Cause::Lost => BatchError::Passing(error),
+            Cause::Crowded | Cause::Slow | Cause::Full | Cause::ReadOnly | Cause::Damaged => {
+                BatchError::Failed(error)
+            }
+        }
+    }
+
+    /// Whether an append whose commit was in doubt is there. Its streams' locks are free only once
+    /// the transaction has ended.
+    pub(super) async fn look_up(&mut self, append: &Append) -> Result<Option<AppendOutcome>> {
+        let found = self
+            .transact("looking up a doubtful commit", async |session| {
+                look_up(session, append).await.map(End::RollBack)
+            })
+            .await
+            .map_err(|failure| failure.error)?;
+        let taken = self.taken_in_doubt.remove(&append.command_id).unwrap_or_default();
+        Ok(found.map(|outcome| match outcome {
+            AppendOutcome::Committed { .. } => AppendOutcome::Committed { taken },
+            other => other,
+        }))
+    }
+
+    /// Writes a snapshot if the stream's head is still the expected one.
+    pub(super) async fn write_snapshot(
+        &mut self,
+        stream: &str,
+        expected: Expected,
+        snapshot: NewSnapshot,
+    ) -> Result<()> {
+        let name = StreamName::from(stream);
+        let written = self.transact("writing a snapshot", async |session| {
+            let mut locked = Locked::default();
+            view::lock_standing(session, &BTreeSet::from([name.clone()]), &mut locked).await?;
+            let (head, id) = (locked.view.heads.get(&name), locked.ids.get(&name));
+            let (Some(head), Some(id)) = (head, id) else { return Ok(End::RollBack(())) };
+            if head.version != expected.version || head.command_id != expected.command_id {
+                return Ok(End::RollBack(()));
+            }
+            let NewSnapshot { schema, payload } = snapshot;
+            let checksum = snapshot_checksum(stream, head.version, schema, &payload, &head.hash);
+            let mut statement = Statement::new(
+                "INSERT INTO connector_snapshot \
+                 (stream, stream_version, schema, payload, hash, checksum) \
+                 VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (stream) DO UPDATE SET \
+                 stream_version = excluded.stream_version, schema = excluded.schema, \
+                 payload = excluded.payload, hash = excluded.hash, checksum = excluded.checksum",
+            );
+            statement.add(*id)?;
+            statement.add(head.version)?;
+            statement.add(i64::from(schema))?;
+            statement.add(payload)?;
+            statement.add(head.hash.as_bytes().as_slice())?;
+            statement.add(checksum.as_bytes().as_slice())?;
+            session.all(statement).await?;
+            Ok(End::Commit(()))
+        });
+        written.await.map_err(|failure| failure.error)
+    }
+
+    /// Writes and removes rows without events, in one transaction.
+    pub(super) async fn replace_rows(&mut self, changes: &[RowChange]) -> Result<()> {
+        let replaced = self.transact("replacing rows", async |session| {
+            // No event says when, so it is the first time that no reader of stamps has passed.
+            let stamp = match changes.iter().any(RowChange::stamps) {
+                true => Some(view::lock_stamps(session).await?.plus_millis(1)),
+                false => None,
+            };
+            let rows = changes.iter().map(|change| match change {
+                RowChange::Put(row) => {
+                    (row.key(), Some(stamp.map_or_else(|| row.clone(), |at| row.stamped(at))))
+                }
+                RowChange::Delete(key) | RowChange::Take(key) => (key.clone(), None),
+            });
+            let mut script = Script::new();
+            script.add_rows(&rows.collect(), &BTreeSet::new())?;
+            if script.is_empty() {
+                return Ok(End::RollBack(()));
+            }
+            if let Some(stamp) = stamp {
+                script.add_stamp(stamp)?;
+            }
+            session.all(script.finish().0).await?;
+            Ok(End::Commit(()))
+        });
+        replaced.await.map_err(|failure| failure.error)
+    }
+
+    /// There is nothing to do in a quiet moment: the server cleans up by itself.
+    pub(super) const fn check_open(&self) -> Result<()> {
+        if self.is_closed { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// Closes the connection for good.
+    pub(super) async fn close(&mut self) {
+        self.is_closed = true;
+        if let Some(session) = self.session.take() {
+            session.close().await;
+        }
+    }
+}
+
+/// The positions of a batch's events, and the time.
+struct Drawn {
+    now: Timestamp,
+    positions: Vec<i64>,
+}
+
+/// Draws positions, by a transaction that has its id before: a reader that waits for all lower ids
+/// waits for all lower positions. What is written then is written under a later id than any that
+/// was given before.
+async fn draw(session: &mut Session, count: usize) -> sqlx::Result<Drawn> {
+    let sql = format!(
+        "SELECT pg_current_xact_id(), floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint; \
+         SELECT nextval('connector_journal_position') FROM generate_series(1, {count}); \
+         SAVEPOINT drawn"
+    );
+    let rows = session.run(sql).await?;
+    let (first, rest) = rows.split_first().ok_or(sqlx::Error::RowNotFound)?;
+    let now = int(first, 1).map(Timestamp::from_millis).map_err(decode)?;
+    let positions: Result<Vec<i64>> = rest.iter().map(|row| int(row, 0)).collect();
+    let mut positions = positions.map_err(decode)?;
+    positions.sort_unstable();
+    Ok(Drawn { now, positions })
+}
+
+/// Judges and writes a batch in a transaction that has begun. `None`: another host was the first to
+/// insert a row, and the batch must be judged on it. `outcomes` are those of a batch that is about
+/// to be committed.
+async fn write(
+    session: &mut Session,
+    batch: &[Append],
+    outcomes: &mut Vec<AppendOutcome>,
+) -> sqlx::Result<End<Option<Written>>> {
+    let locked = view::load(session, batch).await?;
+    let parts = || batch.iter().flat_map(|append| &append.parts);
+    let events: usize = parts().map(|part| part.events.len()).sum();
+    let has_trim = parts().any(|part| part.trim);
+    let drawn = draw(session, events.max(usize::from(has_trim))).await?;
+    let stamp = locked.stamped_at.map(|last| drawn.now.max(last.plus_millis(1)));
+    let now = stamp.unwrap_or(drawn.now);
+    let judged = judge(batch, &locked.view, now);
+    if judged.plan.is_empty() {
+        return Ok(End::RollBack(Some(Written { outcomes: judged.outcomes, newest: None })));
+    }
+    let erasures = Script::of_erasures(&judged.plan, &locked.ids)?;
+    if !erasures.is_empty() {
+        session.all(erasures.finish().0).await?;
+    }
+    // The last ones, so that the newest event has the newest position.
+    let unused = drawn.positions.len().saturating_sub(judged.plan.journal.len());
+    let positions = drawn.positions.get(unused..).unwrap_or_default();
+    let script = script_of(&judged.plan, &locked, positions, batch, now, stamp)?;
+    let (statement, guarded) = script.finish();
+    if !has_written(&session.all(statement).await?, &guarded)? {
+        return Ok(End::RollBack(None));
+    }
+    if judged.plan.streams.values().any(|write| write.trim_through.is_some()) {
+        let before = drawn.positions.first().map_or(0, |first| first.saturating_sub(1));
+        note_trimmed(session, before).await?;
+    }
+    let newest = judged.plan.journal.last().zip(positions.last());
+    let newest = newest.map(|(event, &position)| Seen {
+        position,
+        stream: event.stream.clone(),
+        version: event.version,
+    });
+    outcomes.clone_from(&judged.outcomes);
+    Ok(End::Commit(Some(Written { outcomes: judged.outcomes, newest })))
+}
+
+fn script_of(
+    plan: &Plan<'_>,
+    locked: &Locked,
+    positions: &[i64],
+    batch: &[Append],
+    now: Timestamp,
+    stamp: Option<Timestamp>,
+) -> sqlx::Result<Script> {
+    let absent: BTreeSet<&RowKey> = batch
+        .iter()
+        .flat_map(|append| &append.absent)
+        .filter(|key| !locked.view.standing.contains_key(*key))
+        .collect();
+    let mut script = Script::of_plan(plan, &locked.ids, positions, now, &absent)?;
+    let begun = plan.streams.values().filter(|write| write.head.version > 0);
+    let begun: BTreeSet<i64> =
+        begun.filter_map(|write| locked.ids.get(write.name)).copied().collect();
+    let empty: Vec<i64> =
+        locked.empty.iter().filter(|stream| !begun.contains(*stream)).copied().collect();
+    if !empty.is_empty() {
+        script.add_empty(&empty)?;
+    }
+    if let Some(stamp) = stamp {
+        script.add_stamp(stamp)?;
+    }
+    Ok(script)
+}
+
+/// Whether each guarded part has written all its rows.
+fn has_written(rows: &[PgRow], guarded: &[usize]) -> sqlx::Result<bool> {
+    let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
+    for (at, wanted) in guarded.iter().enumerate() {
+        if usize::try_from(int(row, at).map_err(decode)?) != Ok(*wanted) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Notes that events up to a position may be missing, so that a reader of the feed learns of the
+/// gap. The last statement of its transaction: other hosts' wait for the row.
+pub(super) async fn note_trimmed(session: &mut Session, up_to: i64) -> sqlx::Result<()> {
+    let mut statement = Statement::new(
+        "UPDATE connector_meta SET value = greatest(value, $1) WHERE key = 'trimmed_up_to'",
+    );
+    statement.add(up_to)?;
+    session.all(statement).await.map(drop)
+}
+
+async fn look_up(session: &mut Session, append: &Append) -> sqlx::Result<Option<AppendOutcome>> {
+    view::lock_parts(session, &append.parts).await?;
+    if let Some(part) = append.parts.iter().find(|part| !part.events.is_empty()) {
+        // Later appends of the stream may have trimmed the event, but not past its successors.
+        let mut statement = Statement::new(
+            "SELECT 1 FROM connector_stream AS s WHERE s.name = $1 AND (s.last_command_id = $2 \
+             OR EXISTS (SELECT 1 FROM connector_journal AS j WHERE j.stream = s.stream \
+             AND j.stream_version > $3 AND j.command_id = $2))",
+        );
+        statement.add(&*part.stream)?;
+        statement.add(append.command_id.as_bytes().as_slice())?;
+        statement.add(part.expected.version)?;
+        let is_there = !session.all(statement).await?.is_empty();
+        return Ok(is_there.then_some(AppendOutcome::Committed { taken: Vec::new() }));
+    }
+    let Some(record) = &append.record else { return Ok(None) };
+    // An insertion of the same id that is under way is waited for; this one is rolled back.
+    let mut statement = Statement::new(
+        "INSERT INTO connector_command (command_id, digest, answer, at) VALUES ($1, '', '', 0) \
+         ON CONFLICT (command_id) DO NOTHING RETURNING 1",
+    );
+    statement.add(append.command_id.as_bytes().as_slice())?;
+    if !session.all(statement).await?.is_empty() {
+        return Ok(None);
+    }
+    let ids = vec![append.command_id.as_bytes().as_slice()];
+    let found = view::stored_commands(session, ids).await?.pop();
+    Ok(found.map(|(_, found)| match found == *record {
+        true => AppendOutcome::Committed { taken: Vec::new() },
+        false => AppendOutcome::CommandKnown(found),
+    }))
+}

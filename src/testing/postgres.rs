@@ -1,0 +1,259 @@
+//! A PostgreSQL server of a test's own: started in a temporary folder, gone with the test.
+//!
+//! It needs the server's programs on this machine and the right to run them; as root it runs them
+//! as the user `postgres`. It knows no store and speaks to the server by its own programs alone.
+
+use std::io::{Result, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use super::service::{self, Folder};
+
+/// Where distributions put the programs, a folder for each version.
+const INSTALLED: &str = "/usr/lib/postgresql";
+
+/// What makes a server quick. A killed server loses nothing by it, only a machine without power would.
+const SETTINGS: &[(&str, &str)] = &[
+    ("fsync", "off"),
+    ("full_page_writes", "off"),
+    ("max_connections", "200"),
+    ("shared_buffers", "32MB"),
+    ("wal_level", "replica"),
+];
+
+/// How long the server's programs wait for it, in seconds.
+const PATIENCE: &str = "60";
+
+/// How a server is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// Connections are cut and their transactions rolled back.
+    Fast,
+    /// As if it were killed: it recovers when it is started again.
+    Immediate,
+}
+
+/// A running server, whose superuser `postgres` needs no password. Dropped, it is stopped and removed.
+///
+/// Every method waits for the programs that it runs, so it blocks its thread.
+#[derive(Debug)]
+pub struct TestPostgres {
+    programs: PathBuf,
+    port: u16,
+    databases: AtomicU64,
+    server: Mutex<Option<Child>>,
+    folder: Folder,
+}
+
+impl TestPostgres {
+    /// Starts a server with these settings besides the usual ones. None, and a line on the standard
+    /// error output, if it is not installed.
+    ///
+    /// # Errors
+    /// If it is installed and does not start, or if it is not and `CONNECTOR_STORE_REQUIRE_SERVICES`
+    /// is 1.
+    pub fn start(settings: &[(&str, &str)]) -> Result<Option<Self>> {
+        let Some(programs) = programs() else { return service::skip("PostgreSQL") };
+        let server = Self::in_new_folder(programs)?;
+        let initdb = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "-N"];
+        // An order of letters that is not that of bytes shows who relies on the wrong one.
+        let order = ["--locale-provider=icu", "--icu-locale=en-US"];
+        service::run(
+            server.program("initdb")?.args(initdb).args(order).arg("-D").arg(server.data()),
+        )?;
+        server.configure(SETTINGS)?;
+        server.configure(settings)?;
+        server.set_up_network()?;
+        server.start_again()?;
+        Ok(Some(server))
+    }
+
+    /// The server that the tests of this process share, running as long as one of them holds it.
+    /// None as with [`Self::start`].
+    ///
+    /// # Errors
+    /// As with [`Self::start`].
+    pub fn shared() -> Result<Option<Arc<Self>>> {
+        static SHARED: Mutex<Weak<TestPostgres>> = Mutex::new(Weak::new());
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(server) = shared.upgrade() {
+            return Ok(Some(server));
+        }
+        let server = Self::start(&[])?.map(Arc::new);
+        *shared = server.as_ref().map(Arc::downgrade).unwrap_or_default();
+        Ok(server)
+    }
+
+    /// The URL of a database.
+    #[must_use]
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// The port of the loopback that it listens on.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Makes an empty database and gives its name.
+    ///
+    /// # Errors
+    /// If the server does not.
+    pub fn create_database(&self) -> Result<String> {
+        let name = format!("test_{}", self.databases.fetch_add(1, Ordering::Relaxed));
+        self.sql("postgres", &format!("CREATE DATABASE {name}"))?;
+        Ok(name)
+    }
+
+    /// Runs statements in a database and gives the rows that they print, a line each, columns parted
+    /// by `|`.
+    ///
+    /// # Errors
+    /// What the server said.
+    pub fn sql(&self, database: &str, statements: &str) -> Result<String> {
+        let output = ["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1"];
+        service::run(
+            self.program("psql")?.args(output).arg("-c").arg(statements).arg(self.url(database)),
+        )
+    }
+
+    /// Stops it. [`Self::start_again`] brings it back, on the same port.
+    ///
+    /// # Errors
+    /// If it does not stop.
+    pub fn stop(&self, how: Stop) -> Result<()> {
+        let mode = match how {
+            Stop::Fast => "fast",
+            Stop::Immediate => "immediate",
+        };
+        self.control(&["stop", "-m", mode])?;
+        // Waited for, so that nothing is left of the process.
+        self.server().take().map_or(Ok(()), |mut server| server.wait().map(drop))
+    }
+
+    /// Starts it after a stop, and waits until it answers.
+    ///
+    /// # Errors
+    /// If it does not start.
+    pub fn start_again(&self) -> Result<()> {
+        let log = self.folder.path().join("log");
+        let mut server =
+            service::spawn(self.program("postgres")?.arg("-D").arg(self.data()), &log)?;
+        let answer = || self.sql("postgres", "SELECT 1").is_ok();
+        let answered = service::until(&mut server, &log, answer);
+        *self.server() = Some(server);
+        answered
+    }
+
+    /// Stops it and starts it again.
+    ///
+    /// # Errors
+    /// If it does not stop or start.
+    pub fn restart(&self, how: Stop) -> Result<()> {
+        self.stop(how)?;
+        self.start_again()
+    }
+
+    /// Makes a server of what this one holds now, which follows it and takes reads alone. If it is
+    /// `synchronous`, this one acknowledges no commit any more that the standby has not got.
+    ///
+    /// # Errors
+    /// If the copy can't be made or does not start.
+    pub fn standby(&self, synchronous: bool) -> Result<Self> {
+        let standby = Self::in_new_folder(self.programs.clone())?;
+        let mut copy = self.program("pg_basebackup")?;
+        copy.args(["-R", "-X", "stream", "-c", "fast", "-N", "-d"]).arg(self.url("postgres"));
+        service::run(copy.arg("-D").arg(standby.data()))?;
+        standby.set_up_network()?;
+        standby.start_again()?;
+        if synchronous {
+            self.alter("synchronous_standby_names", "*")?;
+        }
+        Ok(standby)
+    }
+
+    /// Changes a setting of the running server.
+    ///
+    /// # Errors
+    /// If the server refuses it.
+    pub fn alter(&self, setting: &str, value: &str) -> Result<()> {
+        // The statement can't stand in a transaction, as two in one command would.
+        self.sql("postgres", &format!("ALTER SYSTEM SET {setting} = '{value}'"))?;
+        self.sql("postgres", "SELECT pg_reload_conf()").map(drop)
+    }
+
+    /// Makes a standby a server of its own, and waits until it takes writes.
+    ///
+    /// # Errors
+    /// If it is no standby.
+    pub fn promote(&self) -> Result<()> {
+        self.control(&["promote"])
+    }
+
+    fn in_new_folder(programs: PathBuf) -> Result<Self> {
+        let control = programs.join("pg_ctl");
+        let farewell = format!("'{}' stop -D \"$0/data\" -m immediate -s", control.display());
+        let (folder, port) = (Folder::new(&farewell)?, service::free_port()?);
+        let (databases, server) = (AtomicU64::new(0), Mutex::new(None));
+        Ok(Self { programs, port, databases, server, folder })
+    }
+
+    fn set_up_network(&self) -> Result<()> {
+        let sockets = self.folder.path().display().to_string();
+        self.configure(&[
+            ("listen_addresses", "127.0.0.1"),
+            ("port", &self.port.to_string()),
+            ("unix_socket_directories", &sockets),
+        ])
+    }
+
+    /// The last line for a setting is the one that holds.
+    fn configure(&self, settings: &[(&str, &str)]) -> Result<()> {
+        let path = self.data().join("postgresql.conf");
+        let mut file = std::fs::OpenOptions::new().append(true).open(path)?;
+        settings.iter().try_for_each(|(name, value)| writeln!(file, "{name} = '{value}'"))
+    }
+
+    fn control(&self, action: &[&str]) -> Result<()> {
+        let patience = ["-w", "-s", "-t", PATIENCE, "-D"];
+        service::run(self.program("pg_ctl")?.args(action).args(patience).arg(self.data())).map(drop)
+    }
+
+    fn server(&self) -> MutexGuard<'_, Option<Child>> {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn program(&self, name: &str) -> Result<Command> {
+        service::command(self.programs.join(name))
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+}
+
+impl Drop for TestPostgres {
+    fn drop(&mut self) {
+        // What can't be stopped here is left to the guard of the folder.
+        let _ = self.stop(Stop::Immediate);
+    }
+}
+
+/// The folder of the newest installed version, or that of a link in the `PATH`.
+fn programs() -> Option<PathBuf> {
+    let entries = std::fs::read_dir(INSTALLED).into_iter().flatten().flatten();
+    let mut folders: Vec<_> = entries.map(|entry| entry.path().join("bin")).collect();
+    let version = |folder: &PathBuf| -> Option<u32> {
+        folder.parent().and_then(Path::file_name)?.to_str()?.parse().ok()
+    };
+    folders.sort_by_key(|folder| std::cmp::Reverse(version(folder)));
+    let postgres = service::find("postgres", &folders)?.canonicalize().ok()?;
+    postgres.parent().map(Path::to_owned)
+}
+
+#[cfg(test)]
+#[path = "postgres_tests.rs"]
+mod tests;
