@@ -8,7 +8,8 @@
 mod world;
 
 use proptest::prelude::*;
-use world::{Op, World};
+use proptest::test_runner::TestRunner;
+use world::{Op, Place, World};
 
 fn op() -> impl Strategy<Value = Op> {
     let document = 0..4_usize;
@@ -51,22 +52,37 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, max_shrink_iters: 200, ..ProptestConfig::default() })]
+/// A seed, whether storages fail, and what is done on which host.
+fn runs() -> impl Strategy<Value = (u64, bool, Vec<(bool, Op)>)> {
+    (any::<u64>(), any::<bool>(), prop::collection::vec((any::<bool>(), op()), 1..80))
+}
 
-    #[test]
-    fn a_store_does_what_the_model_says(
-        seed in any::<u64>(),
-        faulty in any::<bool>(),
-        ops in prop::collection::vec((any::<bool>(), op()), 1..80),
-    ) {
+/// Runs it on a place of its own, and compares at the end.
+fn check(cases: u32, place: impl Fn() -> Place) {
+    let config = ProptestConfig { cases, max_shrink_iters: 200, ..ProptestConfig::default() };
+    let config = ProptestConfig { source_file: Some(file!()), ..config };
+    let result = TestRunner::new(config).run(&runs(), |(seed, faulty, ops)| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let mut world = World::new(seed, faulty).await;
+            let mut world = World::new(place(), seed, faulty).await;
             for (host, op) in ops {
                 world.run(usize::from(host), op).await;
             }
             world.check().await;
         });
-    }
+        Ok(())
+    });
+    result.unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+#[test]
+fn a_store_does_what_the_model_says() {
+    check(48, Place::memory);
+}
+
+#[cfg(all(unix, feature = "postgres"))]
+#[test]
+fn a_store_on_a_postgresql_server_does_what_the_model_says() {
+    let Some(server) = connector_store::testing::TestPostgres::shared().unwrap() else { return };
+    check(12, || Place::Postgres(server.url(&server.create_database().unwrap())));
 }

@@ -17,6 +17,7 @@ use crate::journal::{
     Append, AppendOutcome, BatchError, BoxFuture, CommandRecord, DueCandidates, DuePage, Expected,
     Heads, HistoryCut, JournalRecord, Loaded, NewSnapshot, RowQuery, Storage, StreamPage,
 };
+use crate::runtime::Clock;
 
 /// What happens to one call of [`Storage::append`].
 #[derive(Debug)]
@@ -132,6 +133,7 @@ pub struct FaultyStorage {
     script: Mutex<Script>,
     is_offline: AtomicBool,
     faults_done: AtomicU64,
+    time: Option<Arc<dyn Clock>>,
 }
 
 impl FaultyStorage {
@@ -143,7 +145,16 @@ impl FaultyStorage {
             script: Mutex::default(),
             is_offline: AtomicBool::new(false),
             faults_done: AtomicU64::new(0),
+            time: None,
         }
+    }
+
+    /// The time of the database that this storage tells its store is that of `clock`, so that a test
+    /// moves it. What the database itself stamps is not changed.
+    #[must_use]
+    pub fn with_time(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.time = Some(clock);
+        self
     }
 
     /// Wraps a storage whose appends fail by chance, the same for the same seed.
@@ -398,7 +409,11 @@ impl Storage for FaultyStorage {
     }
 
     fn confirm_heads<'a>(&'a self, streams: &'a [StreamName]) -> BoxFuture<'a, Result<Heads>> {
-        hand_on!(self.confirm_heads(streams))
+        Box::pin(async move {
+            let mut heads = self.online()?.confirm_heads(streams).await?;
+            heads.now = self.time.as_ref().map_or(heads.now, |clock| clock.wall());
+            Ok(heads)
+        })
     }
 
     fn look_up<'a>(&'a self, append: &'a Append) -> BoxFuture<'a, Result<Option<AppendOutcome>>> {

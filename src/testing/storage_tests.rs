@@ -82,6 +82,15 @@ async fn a_stalled_append_waits_at_its_gate() {
 }
 
 #[tokio::test]
+async fn the_database_has_the_time_that_it_is_given() {
+    let clock = super::super::SimClock::new(Timestamp::from_millis(7));
+    let storage = faulty().with_time(Arc::new(clock.clone()));
+    clock.advance(std::time::Duration::from_millis(2));
+    assert_eq!(storage.confirm_heads(&[]).await.unwrap().now, Timestamp::from_millis(9));
+    assert_ne!(faulty().confirm_heads(&[]).await.unwrap().now, Timestamp::from_millis(9));
+}
+
+#[tokio::test]
 async fn a_rival_writes_first_and_the_append_conflicts() {
     let storage = faulty();
     storage.rival(StreamName::from("document:a"), |head| append(9, head));

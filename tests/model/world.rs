@@ -5,6 +5,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use connector_store::domain::{Row, Table};
+use connector_store::journal::{RowQuery, Storage};
 use connector_store::testing::{Chances, FaultyStorage, SeededIds, SeededJitter, SimClock};
 use connector_store::{
     BeginReceipt, CandidateKey, CandidateState, Clock, ConnectorName, ConnectorRef, DocumentId,
@@ -92,12 +94,40 @@ struct HeldLease {
     lease: Lease,
 }
 
+/// Where the hosts keep what they know.
+#[derive(Clone)]
+pub enum Place {
+    Memory(MemoryJournal),
+    /// The database of this URL.
+    #[cfg(feature = "postgres")]
+    Postgres(String),
+}
+
+impl Place {
+    pub fn memory() -> Self {
+        Self::Memory(MemoryJournal::shared(Arc::new(Timestamp::default)))
+    }
+
+    async fn open(&self) -> Arc<dyn Storage> {
+        match self {
+            Self::Memory(journal) => Arc::new(journal.open().unwrap()),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(url) => {
+                let options = connector_store::journal::PostgresOptions::new(url);
+                let opened = connector_store::journal::PostgresStorage::open(options.readers(1));
+                Arc::new(opened.await.unwrap())
+            }
+        }
+    }
+}
+
 pub struct World {
     seed: u64,
     chances: Option<Chances>,
-    journal: MemoryJournal,
+    place: Place,
     time: SimClock,
-    clock: SimClock,
+    /// The hosts' time, as long as it is simulated.
+    clock: Option<SimClock>,
     storages: Vec<Arc<FaultyStorage>>,
     stores: Vec<Store>,
     leases: Vec<Vec<HeldLease>>,
@@ -190,9 +220,7 @@ fn went_well<T>(result: Result<T>, expected: std::result::Result<(), &str>) -> O
 }
 
 impl World {
-    pub async fn new(seed: u64, is_faulty: bool) -> Self {
-        let time = SimClock::default();
-        let wall = time.clone();
+    pub async fn new(place: Place, seed: u64, is_faulty: bool) -> Self {
         let chances = Chances {
             fail: 40,
             passing: 40,
@@ -203,9 +231,10 @@ impl World {
         let mut world = Self {
             seed,
             chances: is_faulty.then_some(chances),
-            journal: MemoryJournal::shared(Arc::new(move || wall.wall())),
-            time,
-            clock: SimClock::default(),
+            // What waits for an answer of a server waits for it in real time.
+            clock: matches!(place, Place::Memory(_)).then(SimClock::default),
+            place,
+            time: SimClock::default(),
             storages: Vec::new(),
             stores: Vec::new(),
             leases: (0..CONNECTORS).map(|_| Vec::new()).collect(),
@@ -226,23 +255,41 @@ impl World {
 
     async fn open(&mut self) -> (Arc<FaultyStorage>, Store) {
         self.seed = self.seed.wrapping_add(1);
-        let inner = Arc::new(self.journal.open().unwrap());
-        let storage = Arc::new(match self.chances {
+        let inner = self.place.open().await;
+        let storage = match self.chances {
             Some(chances) => FaultyStorage::random(inner, self.seed, chances),
             None => FaultyStorage::new(inner),
-        });
-        let builder = Store::builder()
+        };
+        let storage = Arc::new(storage.with_time(Arc::new(self.time.clone())));
+        let mut builder = Store::builder()
             .storage(Arc::clone(&storage) as _)
-            .clock(Arc::new(self.clock.clone()))
             .ids(Arc::new(SeededIds::new(self.seed)))
             .jitter(Arc::new(SeededJitter::new(self.seed)))
             .snapshot_every_events(8)
             .arbiters(2);
+        if let Some(clock) = &self.clock {
+            builder = builder.clock(Arc::new(clock.clone()));
+        }
         (storage, builder.open().await.unwrap())
+    }
+
+    /// Every row, by table and key.
+    async fn all_rows(&self) -> Vec<Row> {
+        let mut all = Vec::new();
+        for table in Table::ALL {
+            let (filters, order) = (Vec::new(), table.spec().key.to_vec());
+            let query = RowQuery { table, filters, order, after: None, limit: 10_000 };
+            all.extend(self.storages[0].rows(&query).await.unwrap());
+        }
+        all
     }
 
     /// Waits for a call while the hosts' time passes slowly, so that pauses between tries end.
     async fn wait<T>(&self, future: impl Future<Output = T>) -> T {
+        let Some(clock) = &self.clock else {
+            let limit = Duration::from_secs(120);
+            return tokio::time::timeout(limit, future).await.expect("a call hangs");
+        };
         let mut future = std::pin::pin!(future);
         let rest = || async {
             for _ in 0..100 {
@@ -254,7 +301,7 @@ impl World {
             tokio::select! {
                 biased;
                 output = &mut future => return output,
-                () = rest() => self.clock.advance(Duration::from_millis(1)),
+                () = rest() => clock.advance(Duration::from_millis(1)),
             }
         }
         panic!("a call hangs");

@@ -163,12 +163,13 @@ fn write_condition(sql: &mut String, spec: &DueSpec) {
 }
 
 fn union(page: &DuePage) -> Result<Statement> {
-    let mut built = Statement::new("");
+    // Of a lone part, the inner order and limit would be the outer ones, too.
+    let mut built = Statement::new("SELECT * FROM (");
     for (at, source) in page.sources.iter().enumerate() {
         built.push(if at == 0 { "" } else { " UNION ALL " });
         add_source(&mut built, *source, page)?;
     }
-    built.push(" ORDER BY 1, 2");
+    built.push(") AS due ORDER BY 1, 2");
     for at in 0..MAX_DUE_NAMES {
         let _ = write!(built.sql, ", {}", at + 3);
     }
