@@ -80,6 +80,7 @@ async fn run(play: &Play) -> Result<bool, Failure> {
 
     let begun = Instant::now();
     let mut fleet = Fleet::start(play, &database.url, &connector, dir.path())?;
+    eprintln!("{} hosts share {} accounts", play.work.hosts, play.work.keys);
     fleet.run(&bar).await?;
     let took = begun.elapsed();
     bar.finish_and_clear();
