@@ -16,7 +16,8 @@ use std::process::{Command, Output, Stdio};
 use connector_store::testing::TestPostgres;
 
 /// A run that is small, and long enough for others to find the leases of a host that is gone.
-const SMALL: [&str; 8] = ["--keys", "300", "--rounds", "2", "--ttl-ms", "700", "--callers", "8"];
+const SMALL: [&str; 9] =
+    ["--verify", "--keys", "100", "--rounds", "4", "--ttl-ms", "700", "--callers", "8"];
 
 /// The program, which lies beside the tests: `cargo test` builds all examples first.
 fn program() -> Command {
@@ -52,8 +53,8 @@ fn folder() -> (tempfile::TempDir, PathBuf) {
 #[test]
 fn each_account_is_synced_as_often_as_it_should_whoever_is_killed_or_paused() {
     let Some(server) = TestPostgres::shared().unwrap() else { return };
-    let url = server.url(&server.create_database().unwrap());
     for seed in ["1", "2"] {
+        let url = server.url(&server.create_database().unwrap());
         let blows = ["--hosts", "3", "--kills", "2", "--pauses", "2", "--seed", seed];
         let output = program().args(SMALL).args(blows).args(["--url", &url]).output().unwrap();
         let text = stdout(&output);
@@ -61,15 +62,15 @@ fn each_account_is_synced_as_often_as_it_should_whoever_is_killed_or_paused() {
         let [synced, _, takeovers, fenced, killed, paused] = sums(&output)[..] else {
             panic!("{text}");
         };
-        assert_eq!((synced, killed, paused), (600, 2, 2), "{text}");
+        assert_eq!((synced, killed, paused), (400, 2, 2), "{text}");
         assert!(takeovers > 0 && fenced > 0, "{text}");
-        for line in ["double syncs: 0", "accounts not synced: 0", "journal: sound"] {
+        for line in ["double syncs: 0", "accounts not synced: 0", "store: sound"] {
             assert!(text.lines().any(|said| said == line), "{line}: {text}");
         }
-        // A lease, two trims and a progress of each sync at least, but for those of killed hosts.
+        // Nearly a lease, two trims and a progress for each sync: killed hosts take some along.
         let lost = text.lines().find_map(|line| line.strip_prefix("lost commands: 0 of ")).unwrap();
         let acknowledged: u64 = lost.strip_suffix(" acknowledged").unwrap().parse().unwrap();
-        assert!(acknowledged > 2_000, "{text}");
+        assert!(acknowledged > 1_500, "{text}");
     }
 }
 
@@ -81,7 +82,7 @@ fn an_interrupted_run_leaves_neither_server_nor_host_nor_file() {
     let (_dir, path) = folder();
     let mut command = program();
     // More than it gets to.
-    command.args(["--keys", "1000000", "--no-verify"]).env("TMPDIR", &path);
+    command.args(["--keys", "1000000"]).env("TMPDIR", &path);
     let mut run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut said = String::new();
     let mut stderr = BufReader::new(run.stderr.take().unwrap());

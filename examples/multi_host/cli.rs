@@ -49,9 +49,9 @@ pub struct Play {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
-    /// Leaves out the verification of the journal at the end, which reads all of it
+    /// Verifies the whole store at the end, key by key, which takes longer than the syncs
     #[arg(long)]
-    pub no_verify: bool,
+    pub verify: bool,
 
     #[command(flatten)]
     pub work: Work,

@@ -87,9 +87,9 @@ async fn run(play: &Play) -> Result<bool, Failure> {
 
     let store = Store::builder().postgres(database.url.as_str()).open().await?;
     let audit = Audit::of(&store, &connector, &play.work, &fleet.hosts).await?;
-    let is_sound = match play.no_verify {
-        true => None,
-        false => Some(store.verify().await?.is_sound()),
+    let is_sound = match play.verify {
+        true => Some(store.verify().await?.is_sound()),
+        false => None,
     };
     store.close().await?;
     report::print(&fleet.hosts, &audit, is_sound, took);

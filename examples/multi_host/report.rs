@@ -29,12 +29,12 @@ pub fn print(hosts: &[Host], audit: &Audit, is_sound: Option<bool>, took: Durati
     println!("double syncs: {}", audit.doubles);
     println!("accounts not synced: {}", audit.missing);
     println!("lost commands: {} of {} acknowledged", audit.lost, audit.acknowledged);
-    let journal = match is_sound {
+    let store = match is_sound {
         Some(true) => "sound",
         Some(false) => "DAMAGED",
         None => "not verified",
     };
-    println!("journal: {journal}");
+    println!("store: {store}");
 }
 
 fn row(name: String, numbers: [u64; 6]) -> Vec<Cell> {
