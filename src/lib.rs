@@ -1,5 +1,5 @@
 //! The durable state behind a sync host.
-#![cfg_attr(feature = "sqlite", doc = include_str!("../README.md"))]
+#![cfg_attr(all(feature = "sqlite", feature = "postgres"), doc = include_str!("../README.md"))]
 //!
 //! # The map
 //!
