@@ -236,9 +236,13 @@ impl StoreBuilder {
 
     /// Opens the store. It runs on threads of its own, so any executor may call it.
     ///
+    /// A database that another program's store has written, with the same tables and no journal, is
+    /// adopted: from then on this store alone may write to them.
+    ///
     /// # Errors
     /// [`Error::InvalidInput`] when no place was given; [`Error::StoreInUse`],
-    /// [`Error::NewerDatabase`], storage errors.
+    /// [`Error::NewerDatabase`] and [`Error::AdoptionRefused`], with the database untouched; storage
+    /// errors.
     ///
     /// # Cancel safety
     /// A dropped call opens nothing.

@@ -52,8 +52,7 @@ pub(super) async fn move_aside(session: &mut Session) -> Result<Vec<Table>> {
     let tables = known_tables(&names.collect::<Result<Vec<_>>>()?)?;
     if !tables.is_empty() {
         // What is there may take longer than a command may.
-        run(session, "SET LOCAL statement_timeout = 0; SET LOCAL enable_seqscan = on".to_owned())
-            .await?;
+        run(session, "SET LOCAL statement_timeout = 0".to_owned()).await?;
     }
     for &table in &tables {
         let name = table.spec().name;
