@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use connector_store::testing::TestPostgres;
-use connector_store::{DocumentId, Error, EventFilter, FeedItem, Store, StreamKey};
+use connector_store::{DocumentId, Error, EventFilter, FeedCursor, FeedItem, Store, StreamKey};
 
 #[tokio::test]
 async fn what_one_host_writes_the_other_reads_and_hears_of() {
@@ -13,7 +13,7 @@ async fn what_one_host_writes_the_other_reads_and_hears_of() {
     let one = Store::builder().postgres(&url).open().await.unwrap();
     let other = Store::builder().postgres(&url).open().await.unwrap();
     let document = DocumentId::new("d").unwrap();
-    let mut feed = other.events(0, EventFilter::default());
+    let mut feed = other.events(FeedCursor::START, EventFilter::default());
     one.document(&document).begin_document_sweep().await.unwrap();
     let FeedItem::Event { key, version, .. } = feed.next().await.unwrap() else {
         panic!("the sweep has begun")

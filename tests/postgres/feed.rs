@@ -23,7 +23,7 @@ async fn write(host: &Host, name: &str) {
 }
 
 fn feed(host: &Host) -> EventStream {
-    host.store.events(0, EventFilter::default())
+    host.store.events(FeedCursor::START, EventFilter::default())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

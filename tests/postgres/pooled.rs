@@ -45,7 +45,7 @@ async fn hosts_behind_a_pooler_work_like_others() {
     }
     assert_eq!(count(&connector(&hosts[1].store, "o")).await, 3 * EACH);
     assert_eq!(world.events(), 6 * EACH);
-    let mut feed = hosts[0].store.events(0, EventFilter::default());
+    let mut feed = hosts[0].store.events(FeedCursor::START, EventFilter::default());
     for _ in 0..6 * EACH {
         bounded(feed.next()).await.unwrap();
     }

@@ -86,6 +86,12 @@ struct ServerError {
 
 /// The store's error for a failed statement; `context` says what was being done.
 pub(super) fn storage_error(error: sqlx::Error, context: &str) -> Error {
+    // An error of the store that came between two statements is told as it is.
+    if let sqlx::Error::Decode(source) = &error
+        && let Some(own) = source.downcast_ref::<Error>()
+    {
+        return own.clone();
+    }
     let fault = Cause::of(&error).fault();
     let source: Arc<dyn std::error::Error + Send + Sync> = match error.as_database_error() {
         Some(said) => Arc::new(ServerError {

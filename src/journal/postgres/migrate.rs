@@ -23,7 +23,7 @@ CREATE TABLE IF NOT EXISTS connector_meta (
 );
 LOCK TABLE connector_meta IN ACCESS EXCLUSIVE MODE;
 INSERT INTO connector_meta (key, value)
-VALUES ('schema_version', 0), ('trimmed_up_to', 0), ('stamped_at', 0),
+VALUES ('schema_version', 0), ('trimmed_up_to', 0), ('stamped_at', 0), ('restored_at', 0), ('restoring', 0),
   ('generation', greatest(1, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint))
 ON CONFLICT (key) DO NOTHING";
 

@@ -19,13 +19,15 @@ mod options;
 mod query;
 mod read;
 mod readers;
+mod restore;
 mod script;
 mod statement;
 mod view;
 mod writer;
 
 use std::future::Future;
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, watch};
@@ -40,7 +42,7 @@ use self::readers::Readers;
 use self::writer::Writer;
 use super::port::{
     Append, AppendOutcome, BatchError, BoxFuture, CommandRecord, DueCandidates, DuePage, Expected,
-    Heads, HistoryCut, JournalRecord, Loaded, NewSnapshot, RowQuery, Storage, StreamPage,
+    Heads, HistoryCut, JournalRecord, Lineage, Loaded, NewSnapshot, RowQuery, Storage, StreamPage,
 };
 use crate::base::{DocumentId, Error, OwnerDid, Result, StorageFault, StreamName, Timestamp};
 use crate::domain::{DueRow, DueSource, Row, RowChange, RowKey};
@@ -51,7 +53,7 @@ pub struct PostgresStorage {
     readers: Arc<Readers>,
     writer: Mutex<Writer>,
     follower: Follower,
-    generation: i64,
+    lineage: RwLock<Lineage>,
     handle: Handle,
 }
 
@@ -74,13 +76,13 @@ impl PostgresStorage {
         let connector = Arc::new(Connector::new(options).await?);
         let session = migrate::run(connector.open().await?).await?;
         let readers = Arc::new(Readers::new(Arc::clone(&connector)));
-        let generation = readers.meta("generation").await?;
+        let lineage = readers.lineage().await?;
         let follower = Follower::start(&handle, &connector, &readers).await?;
         Ok(Self {
             follower,
-            writer: Mutex::new(Writer::new(connector, session)),
+            writer: Mutex::new(Writer::new(connector, session, lineage.generation)),
             readers,
-            generation,
+            lineage: RwLock::new(lineage),
             handle,
         })
     }
@@ -99,6 +101,14 @@ impl PostgresStorage {
         Ok(outcomes)
     }
 
+    fn lineage(&self) -> Lineage {
+        *self.lineage.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_lineage(&self, lineage: Lineage) {
+        *self.lineage.write().unwrap_or_else(PoisonError::into_inner) = lineage;
+    }
+
     async fn close_all(&self) -> Result<()> {
         self.follower.stop();
         self.readers.close().await;
@@ -113,7 +123,37 @@ impl Storage for PostgresStorage {
     }
 
     fn generation(&self) -> i64 {
-        self.generation
+        self.lineage().generation
+    }
+
+    fn restored_at(&self) -> Option<Timestamp> {
+        self.lineage().restored_at
+    }
+
+    fn is_restoring(&self) -> bool {
+        self.lineage().is_restoring
+    }
+
+    fn begin_restore(&self, _now: Timestamp) -> BoxFuture<'_, Result<()>> {
+        self.on_handle(async move {
+            let mut writer = self.writer.lock().await;
+            self.set_lineage(writer.begin_restore().await?);
+            Ok(())
+        })
+    }
+
+    fn end_restore(&self, generation: i64) -> BoxFuture<'_, Result<()>> {
+        self.on_handle(async move {
+            let mut writer = self.writer.lock().await;
+            if writer.end_restore(generation).await? {
+                self.set_lineage(Lineage { is_restoring: false, ..self.lineage() });
+            }
+            Ok(())
+        })
+    }
+
+    fn backup<'a>(&'a self, _path: &'a Path) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async { Err(Error::invalid("place", "expected a store that is kept in a file")) })
     }
 
     fn load<'a>(&'a self, stream: &'a str) -> BoxFuture<'a, Result<Loaded>> {

@@ -6,6 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use sqlx::postgres::PgRow;
 use tokio::time::timeout;
@@ -54,6 +55,8 @@ pub(super) struct Writer {
     connector: Arc<Connector>,
     session: Option<Session>,
     is_closed: bool,
+    /// The life of the store that this one is of.
+    pub(super) generation: i64,
     /// The rows that the appends of the doubtful batch took: nobody can read them any more if the
     /// batch did commit.
     taken_in_doubt: HashMap<Uuid, Vec<Row>>,
@@ -61,8 +64,14 @@ pub(super) struct Writer {
 
 impl Writer {
     /// A writer on a connection to a database that has this program's schema.
-    pub(super) fn new(connector: Arc<Connector>, session: Session) -> Self {
-        Self { connector, session: Some(session), is_closed: false, taken_in_doubt: HashMap::new() }
+    pub(super) fn new(connector: Arc<Connector>, session: Session, generation: i64) -> Self {
+        Self {
+            connector,
+            session: Some(session),
+            is_closed: false,
+            generation,
+            taken_in_doubt: HashMap::new(),
+        }
     }
 
     /// The newest position that this store has written.
@@ -84,11 +93,20 @@ impl Writer {
         context: &str,
         work: impl AsyncFnOnce(&mut Session) -> sqlx::Result<End<T>>,
     ) -> Result<T, Failure> {
+        self.transact_within(self.connector.options().command_timeout, context, work).await
+    }
+
+    /// The same, with a time-out of its own.
+    pub(super) async fn transact_within<T>(
+        &mut self,
+        limit: Duration,
+        context: &str,
+        work: impl AsyncFnOnce(&mut Session) -> sqlx::Result<End<T>>,
+    ) -> Result<T, Failure> {
         let taken = self.take().await;
         let mut session =
             taken.map_err(|error| Failure { error, cause: Cause::Crowded, at_commit: false })?;
         let at_commit = AtomicBool::new(false);
-        let limit = self.connector.options().command_timeout;
         let ended = timeout(limit, async {
             session.begin("").await?;
             match work(&mut session).await? {
@@ -122,11 +140,12 @@ impl Writer {
         &mut self,
         batch: &[Append],
     ) -> Result<Vec<AppendOutcome>, BatchError> {
+        let generation = self.generation;
         for _ in 0..MAX_JUDGEMENTS {
             let mut outcomes = Vec::new();
             let written = self
                 .transact("writing a batch", async |session| {
-                    write(session, batch, &mut outcomes).await
+                    write(session, batch, generation, &mut outcomes).await
                 })
                 .await;
             match written {
@@ -263,8 +282,10 @@ impl Writer {
     }
 }
 
-/// The positions of a batch's events, and the time.
+/// The positions of a batch's events, the time, and which life the store is in. It stays in that
+/// until the end of the transaction: a restore waits for all that have locked heads.
 struct Drawn {
+    generation: i64,
     now: Timestamp,
     positions: Vec<i64>,
 }
@@ -274,17 +295,19 @@ struct Drawn {
 /// was given before.
 async fn draw(session: &mut Session, count: usize) -> sqlx::Result<Drawn> {
     let sql = format!(
-        "SELECT pg_current_xact_id(), floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint; \
+        "SELECT pg_current_xact_id(), floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint, \
+         (SELECT value FROM connector_meta WHERE key = 'generation'); \
          SELECT nextval('connector_journal_position') FROM generate_series(1, {count}); \
          SAVEPOINT drawn"
     );
     let rows = session.run(sql).await?;
     let (first, rest) = rows.split_first().ok_or(sqlx::Error::RowNotFound)?;
     let now = int(first, 1).map(Timestamp::from_millis).map_err(decode)?;
+    let generation = int(first, 2).map_err(decode)?;
     let positions: Result<Vec<i64>> = rest.iter().map(|row| int(row, 0)).collect();
     let mut positions = positions.map_err(decode)?;
     positions.sort_unstable();
-    Ok(Drawn { now, positions })
+    Ok(Drawn { generation, now, positions })
 }
 
 /// Judges and writes a batch in a transaction that has begun. `None`: another host was the first to
@@ -293,6 +316,7 @@ async fn draw(session: &mut Session, count: usize) -> sqlx::Result<Drawn> {
 async fn write(
     session: &mut Session,
     batch: &[Append],
+    generation: i64,
     outcomes: &mut Vec<AppendOutcome>,
 ) -> sqlx::Result<End<Option<Written>>> {
     let locked = view::load(session, batch).await?;
@@ -300,6 +324,9 @@ async fn write(
     let events: usize = parts().map(|part| part.events.len()).sum();
     let has_trim = parts().any(|part| part.trim);
     let drawn = draw(session, events.max(usize::from(has_trim))).await?;
+    if drawn.generation != generation {
+        return Err(decode(another_life()));
+    }
     let stamp = locked.stamped_at.map(|last| drawn.now.max(last.plus_millis(1)));
     let now = stamp.unwrap_or(drawn.now);
     let judged = judge(batch, &locked.view, now);
@@ -330,6 +357,11 @@ async fn write(
     });
     outcomes.clone_from(&judged.outcomes);
     Ok(End::Commit(Some(Written { outcomes: judged.outcomes, newest })))
+}
+
+/// Nobody may write with the tokens and the states of a life that is over.
+fn another_life() -> Error {
+    Error::damaged("the store was restored from a backup since it was opened: open it anew")
 }
 
 fn script_of(

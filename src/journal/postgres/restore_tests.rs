@@ -1,0 +1,77 @@
+//! A restore begins a life in which nobody of the one before can write.
+
+use super::super::tests::{
+    NOW, begin as begin_append, commit, expected, number, open, outsider, place, run, trim_append,
+    until_one_waits,
+};
+use crate::base::{Error, StorageFault};
+use crate::journal::{BatchError, Expected, Storage};
+
+fn is_refused<T: std::fmt::Debug>(result: Result<T, BatchError>) -> bool {
+    match result {
+        Err(BatchError::Failed(Error::Storage { fault, context, .. })) => {
+            fault == StorageFault::Damaged && context.contains("restored")
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_host_of_the_life_before_a_restore_writes_nothing_any_more() {
+    let Some((_server, url)) = place() else { return };
+    let (old, new) = (open(&url).await, open(&url).await);
+    commit(&old, trim_append("a", 1, Expected::NONE)).await;
+    new.begin_restore(NOW).await.unwrap();
+    assert!(is_refused(old.append(&[trim_append("a", 2, expected(1, 1))], NOW).await));
+    assert!(is_refused(old.append(&[trim_append("b", 3, Expected::NONE)], NOW).await));
+    assert_ne!(old.generation(), new.generation());
+    // Nor does it end what it has not begun.
+    old.end_restore(old.generation()).await.unwrap();
+    let late = open(&url).await;
+    assert_eq!((late.generation(), late.is_restoring()), (new.generation(), true));
+    commit(&new, trim_append("a", 4, expected(1, 1))).await;
+    commit(&late, trim_append("a", 5, expected(2, 4))).await;
+    new.end_restore(new.generation()).await.unwrap();
+    let after = open(&url).await;
+    assert_eq!((after.restored_at(), after.is_restoring()), (new.restored_at(), false));
+}
+
+/// What such an append claims must be there when the restore looks for claims.
+#[tokio::test]
+async fn a_restore_begins_behind_the_appends_that_are_under_way() {
+    let Some((_server, url)) = place() else { return };
+    let (old, new) = (open(&url).await, open(&url).await);
+    commit(&old, trim_append("a", 1, Expected::NONE)).await;
+    let mut holder = outsider(&url).await;
+    // Its generation is read, and its row can't be written yet.
+    run(&mut holder, "BEGIN; SELECT 1 FROM kubun_connector_entity_trim FOR UPDATE").await;
+    let append = begin_append(&old, trim_append("a", 2, expected(1, 1)));
+    until_one_waits(&url).await;
+    let begun = tokio::spawn(async move { new.begin_restore(NOW).await.map(|()| new) });
+    let sql = "SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'ExclusiveLock' \
+               AND relation = 'connector_stream'::regclass";
+    let mut tool = outsider(&url).await;
+    while number(&mut tool, sql).await == 0 {
+        assert!(!begun.is_finished());
+        tokio::task::yield_now().await;
+    }
+    run(&mut holder, "COMMIT").await;
+    assert!(append.await.unwrap().is_ok());
+    let new = begun.await.unwrap().unwrap();
+    commit(&new, trim_append("a", 3, expected(2, 2))).await;
+}
+
+/// The ids of the server that a dump came from say nothing on the server that it is on.
+#[tokio::test]
+async fn every_event_of_a_dump_can_be_read_once_it_is_restored() {
+    let Some((_server, url)) = place() else { return };
+    let store = open(&url).await;
+    commit(&store, trim_append("a", 1, Expected::NONE)).await;
+    commit(&store, trim_append("b", 2, Expected::NONE)).await;
+    let mut tool = outsider(&url).await;
+    let foreign = "UPDATE connector_journal SET horizon = '4611686018427387904'";
+    run(&mut tool, foreign).await;
+    assert!(store.events(0, 9).await.unwrap().is_empty());
+    store.begin_restore(NOW).await.unwrap();
+    assert_eq!(store.events(0, 9).await.unwrap().len(), 2);
+}
