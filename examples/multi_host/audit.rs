@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use connector_store::domain::connector::ConnectorEvent;
-use connector_store::{ConnectorName, Event, EventFilter, FeedItem, Holder, Store, StreamKey};
+use connector_store::{
+    ConnectorName, Event, EventFilter, FeedCursor, FeedItem, Holder, Store, StreamKey,
+};
 use serde::Deserialize;
 use uuid::Uuid;
 
@@ -121,7 +123,7 @@ impl Audit {
 impl Journal {
     async fn read(store: &Store, connector: &ConnectorName) -> Result<Self, Failure> {
         let mut journal = Self::default();
-        let mut feed = store.events(0, EventFilter::default());
+        let mut feed = store.events(FeedCursor::START, EventFilter::default());
         while let Some(item) = feed.next_ready().await? {
             match item {
                 FeedItem::Event { key, command_id, event, .. } => match (key, *event) {
