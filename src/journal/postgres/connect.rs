@@ -236,6 +236,11 @@ impl Session {
         sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&mut self.connection).await
     }
 
+    /// The connection itself, for what is no statement with rows.
+    pub(super) const fn connection(&mut self) -> &mut PgConnection {
+        &mut self.connection
+    }
+
     /// Begins a transaction whose statements end by themselves, should this program not.
     pub(super) async fn begin(&mut self, more: &str) -> sqlx::Result<()> {
         self.run(format!("{}{more}", self.begin)).await.map(drop)

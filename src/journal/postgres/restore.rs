@@ -53,7 +53,7 @@ impl Writer {
 }
 
 /// Begins a life in a transaction that has begun, at the database's time.
-async fn begin(session: &mut Session) -> sqlx::Result<Lineage> {
+pub(super) async fn begin(session: &mut Session) -> sqlx::Result<Lineage> {
     let found = lock_lineage(session).await?;
     let sql = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
     let rows = session.run(sql.to_owned()).await?;
