@@ -1,7 +1,7 @@
 //! The feed over several hosts: no event is skipped, whatever commits late, and none is waited for
 //! that will never come.
 
-use connector_store::{EventFilter, EventStream, FeedItem, StreamKey};
+use connector_store::{EventFilter, EventStream, FeedCursor, FeedItem, StreamKey};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 
 use crate::common::*;
@@ -11,8 +11,8 @@ use crate::world::{Host, World, run};
 /// The document of the next event, and the event's position.
 async fn next(feed: &mut EventStream) -> (String, i64) {
     match bounded(feed.next()).await.unwrap() {
-        FeedItem::Event { position, key: StreamKey::Document(document), .. } => {
-            (document.as_str().to_owned(), position)
+        FeedItem::Event { cursor, key: StreamKey::Document(document), .. } => {
+            (document.as_str().to_owned(), cursor.position)
         }
         item => panic!("{item:?}"),
     }

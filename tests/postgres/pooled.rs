@@ -1,8 +1,8 @@
 //! Behind a pooler that gives each transaction another connection.
 
-use connector_store::EventFilter;
 use connector_store::journal::{PostgresOptions, PostgresStorage, suite};
 use connector_store::testing::TestPgBouncer;
+use connector_store::{EventFilter, FeedCursor};
 use uuid::Uuid;
 
 use crate::common::*;
