@@ -9,6 +9,8 @@ mod batch;
 mod chain;
 mod codec;
 mod damage;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod file;
 mod fold;
 mod inspect;
 pub mod memory;

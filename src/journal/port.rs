@@ -358,7 +358,7 @@ pub trait Storage: Send + Sync + 'static {
     /// it answers is on the medium; after a failure there is no file.
     ///
     /// [`Error::InvalidInput`]: for the field `path` when something is there already, or it can't be
-    /// a file's; for the field `place` when the backend keeps no file.
+    /// a file's; for the field `place` when the backend is in memory.
     fn backup<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<()>>;
 
     /// Snapshot and tail of a stream, by one query.

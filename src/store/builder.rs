@@ -1,6 +1,6 @@
 //! Opening a store: where it is kept, its bounds, its time and chance.
 
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +39,17 @@ enum Place {
     #[cfg(feature = "postgres")]
     Postgres(PostgresOptions),
     Storage(Arc<dyn Storage>),
+}
+
+/// How a store is opened.
+enum Opening {
+    /// As it is.
+    Plain,
+    /// As one that was restored from a backup.
+    Restored,
+    /// After its database was filled from this backup.
+    #[cfg(feature = "postgres")]
+    FromBackup(PathBuf),
 }
 
 /// Sets a store up. Every bound has a default that suits a busy host.
@@ -247,10 +258,12 @@ impl StoreBuilder {
     /// # Cancel safety
     /// A dropped call opens nothing.
     pub async fn open(self) -> Result<Store> {
-        self.start(false).await
+        self.start(Opening::Plain).await
     }
 
-    /// Opens a store that was restored from a backup. Nobody uses it before the following is done and
+    /// Opens a store that was restored from a backup: the file that [`Store::backup`] wrote of one in
+    /// SQLite; a PostgreSQL database that is a physical copy, or was filled from a dump of the server's
+    /// own tools ([`Self::restore_backup`] fills one from what [`Store::backup`] wrote). Nobody uses it before the following is done and
     /// on the medium; if it is cut short, the next [`Self::open`] goes on with it first.
     ///
     /// The copy is in the past, and what was done after the backup has happened all the same:
@@ -265,20 +278,49 @@ impl StoreBuilder {
     /// - The feed tells a reader from before the restore ([`crate::FeedItem::Restored`]).
     ///
     /// Every host that used the lost store must have ended before: what one sends later, nobody
-    /// knows. On a database of several hosts one of them opens it restored, before any other opens it.
+    /// knows. On a database of several hosts one of them opens it restored, before any other opens it; one
+    /// that had it open before can't write to it any more.
     /// A store that is opened so once more takes all claims back once more, which costs a question
     /// to the provider for each unfinished operation, and does no other harm.
     ///
     /// # Errors
-    /// As [`Self::open`], and [`Error::InvalidInput`] for the field `path` when no store is there.
+    /// As [`Self::open`], and [`Error::InvalidInput`] for the field `path`, or `database`, when no store is
+    /// there.
     ///
     /// # Cancel safety
     /// A dropped call has begun the restore, perhaps; the next call finishes it.
     pub async fn open_restored(self) -> Result<Store> {
-        self.start(true).await
+        self.start(Opening::Restored).await
     }
 
-    async fn start(self, is_restored: bool) -> Result<Store> {
+    /// Fills an empty PostgreSQL database from a file that [`Store::backup`] has written, all or
+    /// nothing, and opens it as [`Self::open_restored`] does. If it is cut short once the database is
+    /// filled, the next [`Self::open`] goes on with it first.
+    ///
+    /// The backup of a store in SQLite is a store itself: [`Self::open_restored`] opens it.
+    ///
+    /// # Errors
+    /// As [`Self::open`], and [`Error::InvalidInput`] for the field `place` when it is not a
+    /// PostgreSQL database, for the field `database` when a store is in it, and for the field `path`
+    /// when no backup is there. A backup that is damaged, or was cut off, is a storage error, and
+    /// nothing of it is in the database.
+    ///
+    /// # Cancel safety
+    /// A dropped call has left the database empty, or has filled it and begun the restore; then the
+    /// next call of [`Self::open`] finishes that.
+    #[cfg(feature = "postgres")]
+    pub async fn restore_backup(self, path: impl Into<PathBuf>) -> Result<Store> {
+        self.start(Opening::FromBackup(path.into())).await
+    }
+
+    async fn start(self, opening: Opening) -> Result<Store> {
+        let is_restored = matches!(opening, Opening::Restored);
+        #[cfg(feature = "postgres")]
+        if matches!(opening, Opening::FromBackup(_))
+            && !matches!(self.place, Some(Place::Postgres(_)))
+        {
+            return Err(Error::invalid("place", "expected postgres"));
+        }
         let opener: StorageOpener = match self.place {
             None => {
                 return Err(Error::invalid(
@@ -293,6 +335,10 @@ impl StoreBuilder {
             #[cfg(feature = "postgres")]
             Some(Place::Postgres(options)) => Box::new(move |_| {
                 Box::pin(async move {
+                    if let Opening::FromBackup(path) = opening {
+                        PostgresStorage::restore(options.clone(), path).await?;
+                    }
+                    let options = if is_restored { options.must_exist() } else { options };
                     let storage = PostgresStorage::open(options).await?;
                     Ok(Arc::new(storage) as Arc<dyn Storage>)
                 })

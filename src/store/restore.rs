@@ -24,12 +24,15 @@ const ROWS_PER_READ: u32 = 500;
 impl Store {
     /// Copies the store into a new file at `path`, while commands go on. Everything that was answered
     /// before the call is in the copy, and nothing that was erased. It is on the medium when the call
-    /// answers, and is opened with [`crate::StoreBuilder::open_restored`]. While it is written the
-    /// write-ahead log grows with what is committed meanwhile.
+    /// answers. Of a store in SQLite it is a store again, opened with
+    /// [`crate::StoreBuilder::open_restored`]; while it is written the write-ahead log grows with what is
+    /// committed meanwhile. Of one in PostgreSQL it has what all hosts have written, and an empty
+    /// database is filled from it with `StoreBuilder::restore_backup`; while it is written the server
+    /// keeps the old versions of changed rows.
     ///
     /// # Errors
     /// [`Error::InvalidInput`] for the field `path` when something is there already, which stays as it
-    /// is, and for the field `place` when the store is not kept in a file; storage errors, which leave
+    /// is, and for the field `place` when the store is in memory; storage errors, which leave
     /// no file.
     ///
     /// # Cancel safety

@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
+mod backups;
 mod commits;
 #[path = "../runtime/common.rs"]
 #[allow(dead_code, reason = "the tests of the runtime need the rest of it")]

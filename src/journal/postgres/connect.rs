@@ -7,7 +7,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow, PgSslMode};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _};
 use tokio::time::{interval, timeout};
 
@@ -60,6 +60,7 @@ impl Connector {
             .url
             .parse()
             .map_err(|_| Error::invalid("url", "expected postgres://user@host:port/database"))?;
+        check_mode(&connect)?;
         // A pooler refuses what it can't keep track of.
         let connect = connect
             .extra_float_digits(None)
@@ -236,6 +237,11 @@ impl Session {
         sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&mut self.connection).await
     }
 
+    /// The connection itself, for what is no statement with rows.
+    pub(super) const fn connection(&mut self) -> &mut PgConnection {
+        &mut self.connection
+    }
+
     /// Begins a transaction whose statements end by themselves, should this program not.
     pub(super) async fn begin(&mut self, more: &str) -> sqlx::Result<()> {
         self.run(format!("{}{more}", self.begin)).await.map(drop)
@@ -277,6 +283,16 @@ impl Session {
     pub(super) fn outlives(error: &sqlx::Error) -> bool {
         error.as_database_error().is_some() && !Cause::of(error).ends_connection()
     }
+}
+
+/// A connection that must be encrypted is not tried by a program that can't.
+fn check_mode(connect: &PgConnectOptions) -> Result<()> {
+    let may_be_plain =
+        matches!(connect.get_ssl_mode(), PgSslMode::Disable | PgSslMode::Allow | PgSslMode::Prefer);
+    if may_be_plain || cfg!(feature = "tls") {
+        return Ok(());
+    }
+    Err(Error::invalid("url", "expected an sslmode that needs no TLS, or the crate feature `tls`"))
 }
 
 async fn check_server(session: &mut Session) -> Result<()> {

@@ -62,41 +62,58 @@ fn lost_race(error: &sqlx::Error) -> bool {
 }
 
 /// The schema's version; none for a database without a store.
-async fn check(session: &mut Session) -> Result<Option<i64>> {
-    match schema_version(session).await? {
-        Some(found) if found > SUPPORTED => {
-            Err(Error::NewerDatabase { found, supported: SUPPORTED })
-        }
-        found => Ok(found),
+pub(super) async fn check(session: &mut Session) -> Result<Option<i64>> {
+    let found = schema_version(session).await?;
+    found.map(check_supported).transpose()?;
+    Ok(found)
+}
+
+/// Refuses the schema of a newer program.
+pub(super) fn check_supported(found: i64) -> Result<()> {
+    if found > SUPPORTED {
+        return Err(Error::NewerDatabase { found, supported: SUPPORTED });
     }
+    Ok(())
 }
 
 /// What is missing, seen under the lock: another host may have brought it meanwhile. The inner result
 /// is that of an adoption, whose refusal leaves the transaction to be rolled back.
 async fn step(session: &mut Session) -> sqlx::Result<Result<()>> {
     session.begin("").await?;
-    session.run(META.to_owned()).await?;
-    let sql = "SELECT value FROM connector_meta WHERE key = 'schema_version'";
-    let rows = session.run(sql.to_owned()).await?;
-    let from = match rows.first() {
-        Some(row) => sqlx::Row::try_get::<i64, _>(row, 0)?,
-        None => return Err(sqlx::Error::RowNotFound),
-    };
+    let from = lock(session).await?;
     let moved = if from == 0 { adopt::move_aside(session).await } else { Ok(Vec::new()) };
     let moved = match moved {
         Ok(moved) => moved,
         Err(error) => return Ok(Err(error)),
     };
-    for step in STEPS.iter().skip(usize::try_from(from).unwrap_or(usize::MAX)) {
-        session.run((*step).to_owned()).await?;
-    }
+    let to = from.max(SUPPORTED);
+    steps(session, from, to).await?;
     if let Err(error) = adopt::fill(session, &moved).await {
         return Ok(Err(error));
     }
-    let to = from.max(SUPPORTED);
     let sql = format!("UPDATE connector_meta SET value = {to} WHERE key = 'schema_version'");
     session.run(sql).await?;
     session.commit().await.map(Ok)
+}
+
+/// Locks the store's numbers, which are created if they are not there, and gives the schema's
+/// version; 0 without a schema.
+pub(super) async fn lock(session: &mut Session) -> sqlx::Result<i64> {
+    session.run(META.to_owned()).await?;
+    let sql = "SELECT value FROM connector_meta WHERE key = 'schema_version'";
+    let rows = session.run(sql.to_owned()).await?;
+    let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
+    sqlx::Row::try_get(row, 0)
+}
+
+/// Runs the steps behind one schema up to another.
+pub(super) async fn steps(session: &mut Session, from: i64, to: i64) -> sqlx::Result<()> {
+    for (to_schema, step) in (1..=to).zip(STEPS) {
+        if to_schema > from {
+            session.run(step.to_owned()).await?;
+        }
+    }
+    Ok(())
 }
 
 async fn schema_version(session: &mut Session) -> Result<Option<i64>> {

@@ -7,6 +7,8 @@
 //! pooler may stand between. Readers have their own connections and see what is committed.
 
 mod adopt;
+mod archive;
+mod backup;
 mod connect;
 mod context;
 mod due;
@@ -26,7 +28,7 @@ mod view;
 mod writer;
 
 use std::future::Future;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use tokio::runtime::Handle;
@@ -50,6 +52,7 @@ use crate::domain::{DueRow, DueSource, Row, RowChange, RowKey};
 /// A store's journal and read tables in a PostgreSQL database.
 #[derive(Debug)]
 pub struct PostgresStorage {
+    connector: Arc<Connector>,
     readers: Arc<Readers>,
     writer: Mutex<Writer>,
     follower: Follower,
@@ -62,10 +65,10 @@ impl PostgresStorage {
     /// runtime that this is called on; later calls may come from anywhere.
     ///
     /// # Errors
-    /// [`Error::InvalidInput`] for a URL that is none, a server older than PostgreSQL 14, or a database
-    /// that is not in UTF-8; [`Error::NewerDatabase`] for a database of a newer program, and
-    /// [`Error::AdoptionRefused`] for one with tables of another program's store that can't be adopted,
-    /// both of which are left as they are; else a storage error.
+    /// [`Error::InvalidInput`] for a URL that is none, a server older than PostgreSQL 14, a database
+    /// that is not in UTF-8, or one without a store where one must be; [`Error::NewerDatabase`] for a
+    /// database of a newer program, and [`Error::AdoptionRefused`] for one with tables of another
+    /// program's store that can't be adopted, both of which are left as they are; else a storage error.
     ///
     /// # Cancel safety
     /// A dropped call opens nothing; a migration happens whole or not at all.
@@ -73,18 +76,38 @@ impl PostgresStorage {
         let handle = Handle::try_current().map_err(|_| {
             Error::storage(StorageFault::Unavailable, "expected to be called on a tokio runtime")
         })?;
+        let must_exist = options.must_exist;
         let connector = Arc::new(Connector::new(options).await?);
-        let session = migrate::run(connector.open().await?).await?;
+        let mut session = connector.open().await?;
+        if must_exist && migrate::check(&mut session).await?.is_none() {
+            return Err(Error::invalid("database", "expected the database of a store"));
+        }
+        let session = migrate::run(session).await?;
         let readers = Arc::new(Readers::new(Arc::clone(&connector)));
         let lineage = readers.lineage().await?;
         let follower = Follower::start(&handle, &connector, &readers).await?;
         Ok(Self {
             follower,
-            writer: Mutex::new(Writer::new(connector, session, lineage.generation)),
+            writer: Mutex::new(Writer::new(Arc::clone(&connector), session, lineage.generation)),
+            connector,
             readers,
             lineage: RwLock::new(lineage),
             handle,
         })
+    }
+
+    /// Fills a database without a store from a file that [`Storage::backup`] has written, all or
+    /// nothing. The restore of it has begun then, and [`Self::open`] opens it.
+    ///
+    /// # Errors
+    /// [`Error::InvalidInput`] for the field `path` where no backup is, and for the field `database`
+    /// where a store is; [`Error::NewerDatabase`] for the backup of a newer program; a damaged
+    /// backup is a storage error, as is everything else. Nothing was written then.
+    ///
+    /// # Cancel safety
+    /// A dropped call has filled the database, or has left it as it was.
+    pub async fn restore(options: PostgresOptions, path: impl Into<PathBuf>) -> Result<()> {
+        backup::fill(&Connector::new(options).await?, path.into()).await
     }
 
     fn on_handle<'a, T>(&self, future: impl Future<Output = T> + Send + 'a) -> BoxFuture<'a, T>
@@ -152,8 +175,8 @@ impl Storage for PostgresStorage {
         })
     }
 
-    fn backup<'a>(&'a self, _path: &'a Path) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async { Err(Error::invalid("place", "expected a store that is kept in a file")) })
+    fn backup<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<()>> {
+        self.on_handle(backup::back_up(&self.connector, path))
     }
 
     fn load<'a>(&'a self, stream: &'a str) -> BoxFuture<'a, Result<Loaded>> {

@@ -18,6 +18,7 @@ pub struct PostgresOptions {
     pub(super) command_timeout: Duration,
     pub(super) connect_timeout: Duration,
     pub(super) pooler: Option<bool>,
+    pub(super) must_exist: bool,
 }
 
 /// The URL may hold a password.
@@ -41,7 +42,15 @@ impl PostgresOptions {
             command_timeout: DEFAULT_COMMAND_TIMEOUT,
             connect_timeout: DEFAULT_CONNECT_TIMEOUT,
             pooler: None,
+            must_exist: false,
         }
+    }
+
+    /// Opens a store that is there already, and makes none.
+    #[must_use]
+    pub const fn must_exist(mut self) -> Self {
+        self.must_exist = true;
+        self
     }
 
     /// How many reads run at once, at least one; 4 unless set. A store has two connections besides:

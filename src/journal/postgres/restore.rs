@@ -2,8 +2,6 @@
 //!
 //! It knows no commands: what a restore does to operations and leases is the store's.
 
-use std::time::Duration;
-
 use sqlx::postgres::PgRow;
 
 use super::connect::Session;
@@ -18,14 +16,6 @@ use crate::journal::Lineage;
 const LINEAGE: &str = "SELECT key, value FROM connector_meta \
                        WHERE key IN ('generation', 'restored_at', 'restoring') ORDER BY key";
 
-/// All events of a copy can be read. A server that got it by a dump gives ids of its own to
-/// transactions, and may be long in coming to those that the rows were written by.
-const MAKE_FINAL: &str = "UPDATE connector_journal SET horizon = '0' \
-                          WHERE horizon >= pg_snapshot_xmin(pg_current_snapshot())";
-
-/// How long the beginning of a restore may take, which looks at every event.
-const LIMIT: Duration = Duration::from_secs(24 * 60 * 60);
-
 impl Readers {
     /// Which life of the store the database is in.
     pub(super) async fn lineage(&self) -> Result<Lineage> {
@@ -37,11 +27,9 @@ impl Readers {
 impl Writer {
     /// A new life begins.
     pub(super) async fn begin_restore(&mut self) -> Result<Lineage> {
-        let begun = self.transact_within(LIMIT, "beginning a restore", async |session| {
+        let begun = self.transact("beginning a restore", async |session| {
             // Every append has locked heads, so those of the life that ends have ended with it.
             session.run("LOCK TABLE connector_stream IN EXCLUSIVE MODE".to_owned()).await?;
-            session.run("SET LOCAL statement_timeout = 0".to_owned()).await?;
-            session.run(MAKE_FINAL.to_owned()).await?;
             begin(session).await.map(End::Commit)
         });
         let begun = begun.await.map_err(|failure| failure.error)?;
@@ -65,7 +53,7 @@ impl Writer {
 }
 
 /// Begins a life in a transaction that has begun, at the database's time.
-async fn begin(session: &mut Session) -> sqlx::Result<Lineage> {
+pub(super) async fn begin(session: &mut Session) -> sqlx::Result<Lineage> {
     let found = lock_lineage(session).await?;
     let sql = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
     let rows = session.run(sql.to_owned()).await?;

@@ -60,18 +60,3 @@ async fn a_restore_begins_behind_the_appends_that_are_under_way() {
     let new = begun.await.unwrap().unwrap();
     commit(&new, trim_append("a", 3, expected(2, 2))).await;
 }
-
-/// The ids of the server that a dump came from say nothing on the server that it is on.
-#[tokio::test]
-async fn every_event_of_a_dump_can_be_read_once_it_is_restored() {
-    let Some((_server, url)) = place() else { return };
-    let store = open(&url).await;
-    commit(&store, trim_append("a", 1, Expected::NONE)).await;
-    commit(&store, trim_append("b", 2, Expected::NONE)).await;
-    let mut tool = outsider(&url).await;
-    let foreign = "UPDATE connector_journal SET horizon = '4611686018427387904'";
-    run(&mut tool, foreign).await;
-    assert!(store.events(0, 9).await.unwrap().is_empty());
-    store.begin_restore(NOW).await.unwrap();
-    assert_eq!(store.events(0, 9).await.unwrap().len(), 2);
-}

@@ -6,7 +6,6 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use sqlx::postgres::PgRow;
 use tokio::time::timeout;
@@ -93,20 +92,11 @@ impl Writer {
         context: &str,
         work: impl AsyncFnOnce(&mut Session) -> sqlx::Result<End<T>>,
     ) -> Result<T, Failure> {
-        self.transact_within(self.connector.options().command_timeout, context, work).await
-    }
-
-    /// The same, with a time-out of its own.
-    pub(super) async fn transact_within<T>(
-        &mut self,
-        limit: Duration,
-        context: &str,
-        work: impl AsyncFnOnce(&mut Session) -> sqlx::Result<End<T>>,
-    ) -> Result<T, Failure> {
         let taken = self.take().await;
         let mut session =
             taken.map_err(|error| Failure { error, cause: Cause::Crowded, at_commit: false })?;
         let at_commit = AtomicBool::new(false);
+        let limit = self.connector.options().command_timeout;
         let ended = timeout(limit, async {
             session.begin("").await?;
             match work(&mut session).await? {

@@ -65,20 +65,3 @@ pub(super) fn storage_error(error: sqlx::Error, context: &str) -> Error {
     };
     Error::Storage { fault: cause.fault(), context, source: Some(Arc::new(error)) }
 }
-
-/// The store's error for a failed file operation.
-pub(super) fn file_error(error: std::io::Error, context: &str) -> Error {
-    use std::io::ErrorKind;
-    let fault = match error.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => StorageFault::Full,
-        ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => StorageFault::ReadOnly,
-        _ => StorageFault::Io,
-    };
-    let context = match fault {
-        StorageFault::ReadOnly => format!(
-            "{context}: the file and its directory must be writable, the -wal, -shm and .lock files are kept beside it"
-        ),
-        _ => context.to_owned(),
-    };
-    Error::Storage { fault, context, source: Some(Arc::new(error)) }
-}

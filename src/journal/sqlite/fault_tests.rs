@@ -121,7 +121,7 @@ async fn read_only_media_are_named_and_the_store_opens_once_they_are_not() {
 async fn recovered(database: &[u8], log: &[u8]) -> Vec<i64> {
     let (_directory, path) = place();
     std::fs::write(&path, database).unwrap();
-    std::fs::write(lock::beside(&path, "-wal"), log).unwrap();
+    std::fs::write(crate::journal::file::beside(&path, "-wal"), log).unwrap();
     let store = open(&path).await;
     let events = store.events(0, 1_000).await.unwrap();
     let mut tool = outsider(&path, true).await;
@@ -146,7 +146,7 @@ async fn written(batches: &[Vec<Append>]) -> (Vec<u8>, Vec<u8>) {
     for batch in batches {
         store.append(batch, NOW).await.unwrap();
     }
-    let log = std::fs::read(lock::beside(&path, "-wal")).unwrap();
+    let log = std::fs::read(crate::journal::file::beside(&path, "-wal")).unwrap();
     (std::fs::read(&path).unwrap(), log)
 }
 

@@ -10,11 +10,11 @@ use sqlx::{Arguments as _, AssertSqlSafe, Row as _};
 use super::connect::Connector;
 use super::fault::storage_error;
 use super::heads::KnownHead;
-use super::lock::beside;
 use super::readers::Readers;
 use super::statements::{MAX_STATEMENT_ROWS, write_list};
 use super::writer::Writer;
 use crate::base::{Result, StreamName, Timestamp};
+use crate::journal::file::beside;
 use crate::journal::{Expected, HistoryCut};
 
 /// How long a truncation waits for a reader before it gives way to the next batch.

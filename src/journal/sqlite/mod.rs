@@ -38,6 +38,7 @@ use self::connect::Connector;
 use self::lock::StoreLock;
 use self::readers::Readers;
 use self::writer::Writer;
+use super::file::resolve;
 use super::port::{
     Append, AppendOutcome, BatchError, BoxFuture, CommandRecord, DueCandidates, DuePage, Expected,
     Heads, HistoryCut, JournalRecord, Lineage, Loaded, NewSnapshot, RowQuery, Storage, StreamPage,
@@ -68,7 +69,7 @@ impl SqliteStorage {
         let (wanted, must_exist) = (options.path.clone(), options.must_exist);
         let no_store = || Error::invalid("path", "expected the file of a store");
         let locked = tokio::task::spawn_blocking(move || {
-            let path = lock::resolve(&wanted)?;
+            let path = resolve(&wanted)?;
             if must_exist && !path.is_file() {
                 return Err(no_store());
             }

@@ -130,7 +130,8 @@ async fn no_byte_of_a_copy_of_a_swept_document_is_in_a_file() {
     let token = format!("{TOKEN} of a for did:web:swept");
     let contents = [token.as_bytes(), &old[..20], &new[..20]];
     let held = || {
-        let files = ["", "-wal"].map(|suffix| std::fs::read(lock::beside(&path, suffix)).unwrap());
+        let files = ["", "-wal"]
+            .map(|suffix| std::fs::read(crate::journal::file::beside(&path, suffix)).unwrap());
         contents.map(|content| {
             files.iter().any(|file| file.windows(content.len()).any(|part| part == content))
         })

@@ -2,19 +2,18 @@
 //!
 //! It knows no commands: what a restore does to operations and leases is the store's.
 
-use std::fs::{self, File};
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::Path;
 
 use sqlx::Connection as _;
 use sqlx::sqlite::SqliteConnection;
 
-use super::fault::{file_error, storage_error};
-use super::lock::{beside, resolve};
+use super::fault::storage_error;
 use super::readers::Readers;
 use super::writer::Writer;
-use crate::base::{Error, Result, StorageFault, Timestamp};
+use crate::base::{Error, Result, Timestamp};
 use crate::journal::Lineage;
+use crate::journal::file::{Copy, file_error, in_background};
 
 impl Readers {
     /// Which life of the store the file is in.
@@ -31,9 +30,15 @@ impl Readers {
     /// what was deleted from it. The one long read of a store: meanwhile the log only grows.
     pub(super) async fn backup(&self, path: &Path) -> Result<()> {
         let (wanted, like) = (path.to_owned(), self.connector().path().to_owned());
-        let copy = in_background(move || Copy::begin(&wanted, &like)).await?;
+        let copy = in_background(move || {
+            // The copy holds the same secrets, so nobody else may read it.
+            let like = fs::metadata(like)
+                .map_err(|error| file_error(error, "finding who may read the store"))?;
+            Copy::begin(&wanted, Some(like.permissions()))
+        });
+        let copy = copy.await?;
         let mut connection = self.connector().reader().await?;
-        let written = copy.write(&mut connection).await;
+        let written = write(&copy, &mut connection).await;
         // Its error is of no use: nothing was written to the store through it.
         let _ = connection.close().await;
         written?;
@@ -68,75 +73,11 @@ impl Writer {
     }
 }
 
-async fn in_background<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
-    let stopped = |_| Error::storage(StorageFault::Unavailable, "working on the backup's file");
-    tokio::task::spawn_blocking(work).await.map_err(stopped)?
-}
-
-/// A copy that is being written. Its path is taken by an empty file from the beginning, so that two
-/// copies never meet, and holds nothing but the whole copy at the end. Dropped before, it leaves no
-/// file.
-#[derive(Debug)]
-struct Copy {
-    path: PathBuf,
-    partial: PathBuf,
-    is_whole: bool,
-}
-
-impl Copy {
-    fn begin(path: &Path, like: &Path) -> Result<Self> {
-        let failed = |error| file_error(error, "making the backup's file");
-        let path = resolve(path)?;
-        File::create_new(&path).map_err(|error| match error.kind() {
-            ErrorKind::AlreadyExists => Error::invalid("path", "expected one where nothing is"),
-            _ => failed(error),
-        })?;
-        let copy = Self { partial: beside(&path, ".partial"), path, is_whole: false };
-        // One that was killed may have left it; nobody else writes to it, since the path is ours.
-        match fs::remove_file(&copy.partial) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),
-            _ => {}
-        }
-        let partial = File::create_new(&copy.partial).map_err(failed)?;
-        // The copy holds the same secrets, so nobody else may read it.
-        let permissions = fs::metadata(like).map_err(failed)?.permissions();
-        partial.set_permissions(permissions).map_err(failed)?;
-        Ok(copy)
-    }
-
-    async fn write(&self, connection: &mut SqliteConnection) -> Result<()> {
-        let name = self.partial.to_str();
-        let name = name.ok_or_else(|| Error::invalid("path", "expected UTF-8"))?;
-        let written = sqlx::query("VACUUM INTO ?").bind(name.to_owned()).execute(connection).await;
-        written.map(drop).map_err(|error| storage_error(error, "writing a backup"))
-    }
-
-    fn keep(mut self) -> Result<()> {
-        let failed = |error| file_error(error, "moving the backup to the medium");
-        let partial = File::options().write(true).open(&self.partial).map_err(failed)?;
-        partial.sync_all().map_err(failed)?;
-        drop(partial);
-        fs::rename(&self.partial, &self.path).map_err(failed)?;
-        // Elsewhere a directory can't be opened, and its entries are on the medium with the file.
-        #[cfg(unix)]
-        if let Some(directory) = self.path.parent() {
-            File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed)?;
-        }
-        self.is_whole = true;
-        Ok(())
-    }
-}
-
-impl Drop for Copy {
-    fn drop(&mut self) {
-        if !self.is_whole {
-            // What can't be removed stays as it is: an empty file, or a part beside it.
-            let _ = fs::remove_file(&self.partial);
-            let _ = fs::remove_file(&self.path);
-        }
-    }
+async fn write(copy: &Copy, connection: &mut SqliteConnection) -> Result<()> {
+    let name = copy.partial().to_str();
+    let name = name.ok_or_else(|| Error::invalid("path", "expected UTF-8"))?;
+    let written = sqlx::query("VACUUM INTO ?").bind(name.to_owned()).execute(connection).await;
+    written.map(drop).map_err(|error| storage_error(error, "writing a backup"))
 }
 
 #[cfg(test)]

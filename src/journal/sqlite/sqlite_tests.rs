@@ -334,7 +334,8 @@ async fn an_erased_payload_is_in_no_file_after_idle() {
     commit(&store, trim_append("b", 2, Expected::NONE, b"other")).await;
     let holds = || {
         ["", "-wal"].into_iter().any(|suffix| {
-            let bytes = std::fs::read(lock::beside(&path, suffix)).unwrap_or_default();
+            let bytes =
+                std::fs::read(crate::journal::file::beside(&path, suffix)).unwrap_or_default();
             bytes.windows(20).any(|window| window == &secret[..20])
         })
     };
@@ -499,7 +500,7 @@ async fn a_reader_that_stays_holds_up_the_log_and_nothing_else() {
     sweep.parts[0].erase = true;
     commit(&store, sweep).await;
     store.idle().await.unwrap();
-    let log = || std::fs::metadata(lock::beside(&path, "-wal")).unwrap().len();
+    let log = || std::fs::metadata(crate::journal::file::beside(&path, "-wal")).unwrap().len();
     assert!(log() > 1_000_000);
     assert!(store.writer.lock().await.has_erased, "the truncation is still owed");
     commit(&store, trim_append("b", 100, Expected::NONE, b"x")).await;
@@ -519,7 +520,7 @@ async fn a_log_that_a_reader_made_long_is_cut_once_it_has_gone() {
     let mut tool = outsider(&path, true).await;
     sqlx::query("BEGIN").execute(&mut tool).await.unwrap();
     assert_eq!(number(&mut tool, "SELECT count(*) FROM connector_journal").await, 1);
-    let log = || std::fs::metadata(lock::beside(&path, "-wal")).unwrap().len();
+    let log = || std::fs::metadata(crate::journal::file::beside(&path, "-wal")).unwrap().len();
     let limit = u64::from(connect::MAX_KEPT_LOG_BYTES);
     let mut last = expected(1, 1);
     let mut command = 1;
