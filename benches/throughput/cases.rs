@@ -14,7 +14,8 @@ use connector_store::{
 };
 
 use crate::Outcome;
-use crate::raw::{Event, Mirror, ReadRows};
+use crate::mirror::Mirror;
+use crate::raw::{self, Event, LOAD_STREAM, READ_TRIM, ReadRows};
 use crate::table::{Line, median};
 
 /// Keys of a case with distinct keys. Callers take them in turn, so a batch rarely meets one twice.
@@ -30,16 +31,6 @@ const LEASE_TIME: Duration = Duration::from_secs(60);
 /// The numbers of a document's events that change the rows of a claim.
 const OPERATION_CREATED: i64 = 6;
 const OPERATION_FINALIZED: i64 = 12;
-/// The database's own way to a trim.
-pub const READ_TRIM: &str = "SELECT document_id, owner_did, connector_name, trimmed_fields, \
-    updated_at FROM kubun_connector_entity_trim WHERE document_id = substr(?, 10)";
-/// The database's own way to a stream's head, snapshot and tail.
-pub const LOAD_STREAM: &str = "SELECT s.version, s.hash, j.stream_version, j.event_type, \
-    j.event_schema, j.payload, j.command_id, j.recorded_at, j.hash, n.payload, n.checksum \
-    FROM connector_stream AS s LEFT JOIN connector_snapshot AS n ON n.stream = s.stream \
-    LEFT JOIN connector_journal AS j ON j.stream = s.stream \
-    AND j.stream_version > coalesce(n.stream_version, 0) WHERE s.name = ?";
-
 /// What is measured.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Case {
@@ -64,6 +55,17 @@ impl Case {
         Self::ReadActive,
         Self::ReadCold,
         Self::Sweep,
+        Self::Operation,
+    ];
+
+    /// Those that are measured on PostgreSQL, too.
+    #[cfg(all(unix, feature = "postgres", feature = "testing"))]
+    pub const ON_POSTGRES: [Self; 6] = [
+        Self::TrimDistinct,
+        Self::TrimHot,
+        Self::ProgressDistinct,
+        Self::ProgressHot,
+        Self::ReadActive,
         Self::Operation,
     ];
 
@@ -121,7 +123,12 @@ pub struct Bench {
 impl Bench {
     /// A store in the file at `path`.
     pub async fn open(case: Case, path: &Path) -> Outcome<Arc<Self>> {
-        let store = case.builder().sqlite(path).open().await?;
+        Self::of(case, case.builder().sqlite(path)).await
+    }
+
+    /// A store where the builder says.
+    async fn of(case: Case, builder: StoreBuilder) -> Outcome<Arc<Self>> {
+        let store = builder.open().await?;
         let connector = ConnectorName::new("folder")?;
         let mut bench = Self {
             case,
@@ -369,8 +376,58 @@ pub async fn run(
     let (path, copy) = (directory.path().join("store.db"), directory.path().join("raw.db"));
     // The store's own migrations make the file that the bare connection writes to.
     Store::builder().sqlite(&copy).open().await?.close().await?;
-    let mut bench = Bench::open(case, &path).await?;
-    let mut mirror = Mirror::open(&path, &copy).await?;
+    let bench = Bench::open(case, &path).await?;
+    let mirror = Mirror::Sqlite(raw::Mirror::open(&path, &copy).await?);
+    cells(bench, mirror, callers, seconds).await
+}
+
+/// Runs a case with each number of callers on a PostgreSQL server.
+#[cfg(all(unix, feature = "postgres", feature = "testing"))]
+pub async fn run_on_postgres(
+    case: Case,
+    server: &connector_store::testing::TestPostgres,
+    callers: &[usize],
+    seconds: Duration,
+) -> Outcome<Vec<Line>> {
+    let mut urls = Vec::new();
+    for _ in 0..3 {
+        let url = server.url(&server.create_database()?);
+        // The store's own migrations make the tables that the bare connections write to.
+        Store::builder().postgres(url.as_str()).open().await?.close().await?;
+        urls.push(url);
+    }
+    let bench = Bench::of(case, case.builder().postgres(urls[0].as_str())).await?;
+    let mirror =
+        Mirror::Postgres(crate::postgres::Mirror::open(&urls[0], &urls[1], &urls[2]).await?);
+    cells(bench, mirror, callers, seconds).await
+}
+
+/// What a host process of its own does: trims for a while, from the `first` document on. Gives how
+/// many in a second.
+#[cfg(all(unix, feature = "postgres", feature = "testing"))]
+pub async fn trims_of_a_host(
+    url: &str,
+    first: usize,
+    callers: usize,
+    time: Duration,
+    wait: impl Future<Output = ()>,
+) -> Outcome<f64> {
+    let builder = Case::TrimDistinct.builder().postgres(url);
+    let bench = Bench::of(Case::TrimDistinct, builder).await?;
+    bench.next.store(first, Ordering::Relaxed);
+    work(&bench, callers, time / 4).await?;
+    wait.await;
+    let slice = work(&bench, callers, time).await?;
+    bench.store.close().await?;
+    Ok(slice.commands as f64 / slice.took.as_secs_f64())
+}
+
+async fn cells(
+    mut bench: Arc<Bench>,
+    mut mirror: Mirror,
+    callers: &[usize],
+    seconds: Duration,
+) -> Outcome<Vec<Line>> {
     warm_up(&bench).await?;
     follow(&bench, &mut mirror, 0, 256).await?;
     let mut lines = Vec::new();
@@ -378,7 +435,7 @@ pub async fn run(
         lines.push(cell(&mut bench, &mut mirror, callers, seconds / ROUNDS).await?);
     }
     bench.store.close().await?;
-    mirror.check(case.tables()).await?;
+    mirror.check(bench.case.tables()).await?;
     mirror.close().await?;
     Ok(lines)
 }
@@ -419,7 +476,7 @@ async fn cell(
 ) -> Outcome<Line> {
     let case = bench.case;
     let (mut rates, mut raw_rates, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut appends, mut batches) = (0, 0);
+    let (mut row_rates, mut appends, mut batches) = (Vec::new(), 0, 0);
     // The first round warms both sides up.
     for round in 0..=ROUNDS {
         let from = prepare(bench, mirror, time).await?;
@@ -431,9 +488,11 @@ async fn cell(
             Case::ReadCold => mirror.read(LOAD_STREAM, &names(bench), time).await?,
             _ => follow(bench, mirror, from, usize::try_from(rounded)?).await?,
         };
+        let by_row = mirror.follow_by_row(callers, time).await?;
         if round == 0 {
             continue;
         }
+        row_rates.extend(by_row);
         let rate = slice.commands as f64 / slice.took.as_secs_f64();
         let raw = count as f64 / took.as_secs_f64();
         rates.push(rate);
@@ -444,8 +503,9 @@ async fn cell(
     }
     Ok(Line {
         name: case.name(),
-        backend: "sqlite",
+        backend: mirror.backend(),
         callers,
+        row_at_a_time_per_second: (!row_rates.is_empty()).then(|| median(row_rates)),
         per_second: median(rates),
         raw_per_second: median(raw_rates),
         ratio: median(ratios),

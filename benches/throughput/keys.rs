@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 use connector_store::{ConnectorName, DocumentId, DocumentRef, Json, OwnerDid, Store};
 
 use crate::Outcome;
-use crate::cases::LOAD_STREAM;
-use crate::raw::Mirror;
+use crate::raw::{LOAD_STREAM, Mirror};
 use crate::table::{Line, median};
 
 /// The name of the measurement of memory.
@@ -110,6 +109,7 @@ pub async fn memory(directory: &Path) -> Outcome<Line> {
         raw_per_second: 0.0,
         ratio: 0.0,
         mean_batch: 0.0,
+        row_at_a_time_per_second: None,
         bytes_per_key: Some(bytes),
     })
 }
@@ -154,6 +154,7 @@ pub async fn cold_loads(directory: &Path) -> Outcome<Vec<Line>> {
                 raw_per_second: 1.0 / raw,
                 ratio: raw / time,
                 mean_batch: 0.0,
+                row_at_a_time_per_second: None,
                 bytes_per_key: None,
             }
         })

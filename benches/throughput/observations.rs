@@ -183,6 +183,7 @@ async fn cells(bench: &mut Bench, callers: usize) -> Outcome<Vec<Line>> {
         raw_per_second: median(raw.to_vec()),
         ratio: pairs(rates, raw),
         mean_batch,
+        row_at_a_time_per_second: None,
         bytes_per_key: None,
     };
     Ok(vec![

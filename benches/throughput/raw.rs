@@ -19,6 +19,15 @@ use crate::Outcome;
 
 /// What a store writes after so many events of a stream unless told otherwise.
 const SNAPSHOT_EVERY_EVENTS: i64 = 128;
+/// The database's own way to a trim.
+pub const READ_TRIM: &str = "SELECT document_id, owner_did, connector_name, trimmed_fields, \
+    updated_at FROM kubun_connector_entity_trim WHERE document_id = substr(?, 10)";
+/// The database's own way to a stream's head, snapshot and tail.
+pub const LOAD_STREAM: &str = "SELECT s.version, s.hash, j.stream_version, j.event_type, \
+    j.event_schema, j.payload, j.command_id, j.recorded_at, j.hash, n.payload, n.checksum \
+    FROM connector_stream AS s LEFT JOIN connector_snapshot AS n ON n.stream = s.stream \
+    LEFT JOIN connector_journal AS j ON j.stream = s.stream \
+    AND j.stream_version > coalesce(n.stream_version, 0) WHERE s.name = ?";
 
 /// An event with its stream, as it is stored.
 pub struct Event {
@@ -26,10 +35,14 @@ pub struct Event {
     pub name: Arc<str>,
     /// The number of its type.
     pub event_type: i64,
-    stream: i64,
-    kind: i64,
-    version: i64,
-    columns: [Value; 9],
+    /// The stream's number.
+    pub stream: i64,
+    /// The number of the stream's kind.
+    pub kind: i64,
+    /// Its place in the stream.
+    pub version: i64,
+    /// Its row in the journal.
+    pub columns: [Value; 9],
 }
 
 /// The read rows of the store's file, by their keys.
@@ -52,8 +65,19 @@ struct Transaction {
     values: Vec<Value>,
 }
 
+/// Rows of one kind that are written together.
+pub struct Section {
+    /// What is done with them.
+    pub kind: Kind,
+    /// How many there are.
+    pub rows: usize,
+    /// Their values, row by row.
+    pub values: Vec<Value>,
+}
+
+/// What is done with rows of one table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Kind {
+pub enum Kind {
     EraseEvents,
     EraseSnapshots,
     Streams,
@@ -115,17 +139,28 @@ fn values(width: usize, rows: usize, sql: &mut String) {
 }
 
 fn put(table: Table, rows: usize, sql: &mut String) {
+    sql.push_str(&insert(table));
+    values(table.spec().columns.len(), rows, sql);
+    sql.push_str(&or_update(table));
+}
+
+/// The beginning of an upsert, up to its values.
+pub fn insert(table: Table) -> String {
     let spec = table.spec();
     let names: Vec<&str> = spec.columns.iter().map(|column| column.name).collect();
+    format!("INSERT INTO {} ({}) ", spec.name, names.join(","))
+}
+
+/// The end of an upsert, behind its values.
+pub fn or_update(table: Table) -> String {
+    let spec = table.spec();
     let key: Vec<&str> = spec.key.iter().map(|&at| spec.columns[at].name).collect();
+    let names = spec.columns.iter().map(|column| column.name);
     let set: Vec<String> = names
-        .iter()
         .filter(|name| !key.contains(name))
         .map(|name| format!("{name} = excluded.{name}"))
         .collect();
-    let _ = write!(sql, "INSERT INTO {} ({}) ", spec.name, names.join(","));
-    values(names.len(), rows, sql);
-    let _ = write!(sql, " ON CONFLICT ({}) DO UPDATE SET {}", key.join(","), set.join(","));
+    format!(" ON CONFLICT ({}) DO UPDATE SET {}", key.join(","), set.join(","))
 }
 
 impl Mirror {
@@ -163,7 +198,7 @@ impl Mirror {
         let snapshots = self.snapshots().await?;
         let transactions: Vec<Transaction> = events
             .chunks(batch.max(1))
-            .map(|events| self.transaction(events, &snapshots, &read_rows, rows_of))
+            .map(|events| self.transaction(fold(events, &snapshots, &read_rows, rows_of)))
             .collect();
         let begun = Instant::now();
         for Transaction { text, values } in &transactions {
@@ -203,69 +238,11 @@ impl Mirror {
         rows.iter().map(columns).collect()
     }
 
-    /// The rows of one batch, folded as a batch folds them.
-    fn transaction(
-        &mut self,
-        events: &[Event],
-        snapshots: &HashMap<i64, Vec<Value>>,
-        read_rows: &ReadRows,
-        rows_of: &RowsOf<'_>,
-    ) -> Transaction {
-        let mut heads = BTreeMap::new();
-        let mut taken = BTreeMap::new();
-        let mut changes: BTreeMap<RowKey, Option<Row>> = BTreeMap::new();
-        let mut sections: Vec<(Kind, usize, Vec<Value>)> = Vec::new();
-        let mut push = |kind: Kind, values: &[Value]| match sections
-            .iter_mut()
-            .find(|(other, ..)| *other == kind)
-        {
-            Some((_, rows, all)) => {
-                *rows += 1;
-                all.extend_from_slice(values);
-            }
-            None => sections.push((kind, 1, values.to_vec())),
-        };
-        for event in events {
-            heads.insert(event.stream, event);
-            // A document's first type stands for erased history.
-            if event.name.starts_with("document:") && event.event_type == 1 {
-                let stream = Value::Int(event.stream);
-                push(Kind::EraseEvents, &[stream.clone(), Value::Int(event.version)]);
-                push(Kind::EraseSnapshots, &[stream]);
-            }
-            if event.version % SNAPSHOT_EVERY_EVENTS == 0 {
-                taken.insert(event.stream, event.version);
-            }
-            for change in rows_of(event, read_rows) {
-                match change {
-                    RowChange::Put(row) => changes.insert(row.key(), Some(row)),
-                    RowChange::Delete(key) | RowChange::Take(key) => changes.insert(key, None),
-                };
-            }
-        }
-        for event in heads.values() {
-            push(Kind::Streams, &event.head());
-        }
-        for event in events {
-            push(Kind::Journal, &event.columns);
-        }
-        for (stream, version) in taken {
-            if let Some(columns) = snapshots.get(&stream) {
-                let mut values = vec![Value::Int(stream), Value::Int(version)];
-                values.extend(columns.iter().cloned());
-                push(Kind::Snapshots, &values);
-            }
-        }
-        for (key, row) in &changes {
-            match row {
-                Some(row) => push(Kind::Put(row.table), &row.values),
-                None => push(Kind::Delete(key.table), &key.values),
-            }
-        }
+    fn transaction(&mut self, sections: Vec<Section>) -> Transaction {
         let shape: Vec<(Kind, usize)> =
-            sections.iter().map(|(kind, rows, _)| (*kind, *rows)).collect();
+            sections.iter().map(|section| (section.kind, section.rows)).collect();
         let text = self.texts.entry(shape).or_insert_with_key(|shape| text(shape).into());
-        let values = sections.into_iter().flat_map(|(.., values)| values).collect();
+        let values = sections.into_iter().flat_map(|section| section.values).collect();
         Transaction { text: Arc::clone(text), values }
     }
 
@@ -314,8 +291,70 @@ impl Mirror {
     }
 }
 
+/// The rows of one batch, folded as a batch folds them.
+pub fn fold(
+    events: &[Event],
+    snapshots: &HashMap<i64, Vec<Value>>,
+    read_rows: &ReadRows,
+    rows_of: &RowsOf<'_>,
+) -> Vec<Section> {
+    let mut heads = BTreeMap::new();
+    let mut taken = BTreeMap::new();
+    let mut changes: BTreeMap<RowKey, Option<Row>> = BTreeMap::new();
+    let mut sections: Vec<Section> = Vec::new();
+    let mut push = |kind: Kind, values: &[Value]| match sections
+        .iter_mut()
+        .find(|section| section.kind == kind)
+    {
+        Some(section) => {
+            section.rows += 1;
+            section.values.extend_from_slice(values);
+        }
+        None => sections.push(Section { kind, rows: 1, values: values.to_vec() }),
+    };
+    for event in events {
+        heads.insert(event.stream, event);
+        // A document's first type stands for erased history.
+        if event.name.starts_with("document:") && event.event_type == 1 {
+            let stream = Value::Int(event.stream);
+            push(Kind::EraseEvents, &[stream.clone(), Value::Int(event.version)]);
+            push(Kind::EraseSnapshots, &[stream]);
+        }
+        if event.version % SNAPSHOT_EVERY_EVENTS == 0 {
+            taken.insert(event.stream, event.version);
+        }
+        for change in rows_of(event, read_rows) {
+            match change {
+                RowChange::Put(row) => changes.insert(row.key(), Some(row)),
+                RowChange::Delete(key) | RowChange::Take(key) => changes.insert(key, None),
+            };
+        }
+    }
+    for event in heads.values() {
+        push(Kind::Streams, &event.head());
+    }
+    for event in events {
+        push(Kind::Journal, &event.columns);
+    }
+    for (stream, version) in taken {
+        if let Some(columns) = snapshots.get(&stream) {
+            let mut values = vec![Value::Int(stream), Value::Int(version)];
+            values.extend(columns.iter().cloned());
+            push(Kind::Snapshots, &values);
+        }
+    }
+    for (key, row) in &changes {
+        match row {
+            Some(row) => push(Kind::Put(row.table), &row.values),
+            None => push(Kind::Delete(key.table), &key.values),
+        }
+    }
+    sections
+}
+
 impl Event {
-    fn head(&self) -> [Value; 6] {
+    /// The head that it makes.
+    pub fn head(&self) -> [Value; 6] {
         let [_, stream, version, .., command_id, _, hash] = &self.columns;
         [
             stream.clone(),

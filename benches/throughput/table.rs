@@ -18,6 +18,9 @@ pub struct Line {
     pub raw_per_second: f64,
     /// The median of the rounds' ratios of the two.
     pub ratio: f64,
+    /// How often clients did it that write row by row, where they were measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub row_at_a_time_per_second: Option<f64>,
     /// Appends of a transaction; 0 for reads.
     pub mean_batch: f64,
     /// Bytes of a key in memory, where they were measured.
@@ -46,12 +49,15 @@ pub fn print(lines: &[Line]) {
         "note",
     ]);
     for line in lines {
-        let note = match line.bytes_per_key {
-            Some(bytes) => format!("{bytes:.0} bytes a key"),
-            None if line.name.starts_with("load_cold") => {
+        let note = match (line.bytes_per_key, line.row_at_a_time_per_second) {
+            (Some(bytes), _) => format!("{bytes:.0} bytes a key"),
+            (None, Some(rate)) => {
+                format!("{:.1} × row at a time", line.per_second / rate.max(1e-9))
+            }
+            _ if line.name.starts_with("load_cold") => {
                 format!("{:.0} µs", 1e6 / line.per_second.max(1e-9))
             }
-            None => String::new(),
+            _ => String::new(),
         };
         table.add_row([
             line.name.to_owned(),
