@@ -152,14 +152,16 @@ async fn cells(bench: &mut Bench, callers: usize) -> Outcome<Vec<Line>> {
         let verified = verify_bare(&bench.key, &records)?;
         let repeated = bench.put(callers, &records).await?;
         let (documents, owner) = (bench.documents.clone(), bench.owner.clone());
+        let observed = count.min(DOCUMENTS);
         let decide = move |n: usize| {
-            let (document, owner) = (documents[n % DOCUMENTS].clone(), owner.clone());
+            let (document, owner) = (documents[n % observed].clone(), owner.clone());
             async move {
                 let decision = document.observation_decision(&owner).await?;
                 decision.map(drop).ok_or_else(|| "a decision is missing".into())
             }
         };
-        let decided = bench.each(callers, count.min(DOCUMENTS) * 4, decide).await?;
+        let decisions = observed * 4;
+        let decided = bench.each(callers, decisions, decide).await?;
         if round == 0 {
             continue;
         }
@@ -167,7 +169,7 @@ async fn cells(bench: &mut Bench, callers: usize) -> Outcome<Vec<Line>> {
         new.push(rate(count, first));
         bare.push(rate(count, verified));
         known.push(rate(count, repeated));
-        read.push(rate(count.min(DOCUMENTS) * 4, decided));
+        read.push(rate(decisions, decided));
         appends += after.appends - before.appends;
         batches += after.batches - before.batches;
     }
