@@ -190,8 +190,8 @@ async fn rows_are_replaced_without_events(storage: &dyn Storage) -> Result<()> {
         RowChange::Put(trim("b", "2")),
         RowChange::Put(changed.clone()),
     ];
-    storage.replace_rows(&changes).await?;
-    storage.replace_rows(&[]).await?;
+    storage.replace_rows(&changes, &[]).await?;
+    storage.replace_rows(&[], &[]).await?;
     assert_values(&storage.rows(&by_key(Table::EntityTrim)).await?, &[trim("b", "2")]);
     changed.values[RECOVERY] = Value::text("kept");
     assert_values(&storage.rows(&by_key(Table::SyncState)).await?, &[changed]);
