@@ -32,6 +32,14 @@ pub struct Head {
     pub hash: ChainHash,
 }
 
+impl Head {
+    /// This head as what is decided on it expects it.
+    #[must_use]
+    pub const fn expected(&self) -> Expected {
+        Expected { version: self.version, command_id: self.command_id }
+    }
+}
+
 /// The head that a decision was made on. The version alone is not enough: of two pipelined appends
 /// the first may lose to another host, and the second would then match by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -453,8 +461,14 @@ pub trait Storage: Send + Sync + 'static {
     /// Forgets outcomes of callers' command ids recorded before a time.
     fn drop_commands(&self, recorded_before: Timestamp) -> BoxFuture<'_, Result<u64>>;
 
-    /// Writes and removes read rows without events, in one transaction: only `rebuild` does.
-    fn replace_rows<'a>(&'a self, changes: &'a [RowChange]) -> BoxFuture<'a, Result<()>>;
+    /// Writes and removes read rows without events, in one transaction: only `rebuild` does. The heads
+    /// of the streams that they were told from must still be the expected ones. `false`: one is not,
+    /// and nothing was written.
+    fn replace_rows<'a>(
+        &'a self,
+        changes: &'a [RowChange],
+        expected: &'a [(StreamName, Expected)],
+    ) -> BoxFuture<'a, Result<bool>>;
 
     /// Grows when this store, or one that it can hear, has committed.
     fn committed(&self) -> watch::Receiver<i64>;

@@ -11,7 +11,7 @@ use super::damage::{Damage, RowName};
 use super::fold::{MAX_LOADS, is_intact};
 use super::inspect::{Inspected, StreamRows, inspect};
 use super::owners::{RowPages, all_rows, owner_of, rows_of};
-use super::port::Storage;
+use super::port::{Expected, Storage};
 use super::verify::{StreamWalk, different_columns, expected_of, orphans, read_stream, standing};
 use crate::base::{Error, Result, StreamKind, StreamName};
 use crate::domain::{ContentRef, Row, RowChange, RowKey, Table, Value};
@@ -36,20 +36,25 @@ pub struct RebuildReport {
 
 /// Writes the rows of every state, and removes those that no state has.
 ///
-/// Nobody else should write meanwhile: a stream that moves is done again, and readers see its rows
-/// as they were for a moment.
+/// Others may write meanwhile: rows that were told from a stream that has moved since are not written,
+/// and the stream is done again.
 ///
 /// # Errors
 /// What the storage answers; [`Error::Contention`] when a stream moved during every try.
 pub async fn rebuild(storage: &dyn Storage) -> Result<RebuildReport> {
-    let mut work = Work { storage, report: RebuildReport::default(), changes: Vec::new() };
+    let mut work = Work {
+        storage,
+        report: RebuildReport::default(),
+        changes: Vec::new(),
+        expected: Vec::new(),
+    };
     let mut auths: BTreeMap<StreamName, Auth> = BTreeMap::new();
     let mut walk = StreamWalk::default();
     while let Some((name, kind)) = walk.next(storage).await? {
         work.report.streams += 1;
-        let secret_row = work.rebuild_stream(&name, kind).await?;
+        let (expected, secret_row) = work.rebuild_stream(&name, kind).await?;
         if kind == StreamKind::Auth.number() {
-            auths.insert(name, Auth { secret_row, is_found: false });
+            auths.insert(name, Auth { expected, secret_row, is_found: false });
         }
     }
     for table in Table::ALL {
@@ -58,13 +63,13 @@ pub async fn rebuild(storage: &dyn Storage) -> Result<RebuildReport> {
             if table == Table::PendingAuth {
                 work.remove_auths(&page, &mut auths).await?;
             } else {
-                work.remove(orphans(storage, &page).await?).await?;
+                work.remove_orphans(&page).await?;
             }
         }
     }
-    work.flush().await?;
     for (name, auth) in auths {
-        if matches!(auth.secret_row, Some(Some(_))) && !auth.is_found {
+        let is_missing = matches!(auth.secret_row, Some(Some(_))) && !auth.is_found;
+        if is_missing && standing(storage, &name).await? == auth.expected {
             let row = RowName::of_auth_stream(&name);
             work.report.lost.push(Damage::RowMissing { row });
         }
@@ -74,6 +79,7 @@ pub async fn rebuild(storage: &dyn Storage) -> Result<RebuildReport> {
 
 /// What a pending authorization's stream says of its row; nothing where the stream is damaged.
 struct Auth {
+    expected: Expected,
     secret_row: Option<Option<ContentRef>>,
     is_found: bool,
 }
@@ -82,32 +88,37 @@ struct Work<'a> {
     storage: &'a dyn Storage,
     report: RebuildReport,
     changes: Vec<RowChange>,
+    /// The heads that the changes were told from.
+    expected: Vec<(StreamName, Expected)>,
 }
 
 impl Work<'_> {
-    /// Gives what the stream says of the row that it can't name.
+    /// Gives the stream's head, and what it says of the row that it can't name.
     async fn rebuild_stream(
         &mut self,
         name: &StreamName,
         kind: i64,
-    ) -> Result<Option<Option<ContentRef>>> {
+    ) -> Result<(Expected, Option<Option<ContentRef>>)> {
         for _ in 0..MAX_LOADS {
             let stored = read_stream(self.storage, name.clone(), kind).await?;
             if stored.loaded.head.is_none() {
                 // It was dropped since it was listed, and no state has a row of it.
-                return Ok(Some(None));
+                return Ok((Expected::NONE, Some(None)));
             }
             let Inspected { damages, rows } = inspect(&stored);
-            let (lost_before, expected) = (self.report.lost.len(), expected_of(&stored));
+            let (before, expected) = (self.counts(), expected_of(&stored));
+            let lost_before = self.report.lost.len();
+            self.expected = vec![(name.clone(), expected)];
             if let Some(rows) = &rows {
                 self.rebuild_rows(&**rows).await?;
                 self.flush().await?;
             }
             if standing(self.storage, name).await? == expected {
                 self.report.damages.extend(damages);
-                return Ok(rows.map(|rows| rows.secret_row()));
+                return Ok((expected, rows.map(|rows| rows.secret_row())));
             }
             self.report.lost.truncate(lost_before);
+            self.set_counts(before);
         }
         Err(Error::Contention)
     }
@@ -187,19 +198,54 @@ impl Work<'_> {
         Ok(())
     }
 
+    /// Removes the rows of a page that no stream has. None of these may begin meanwhile.
+    async fn remove_orphans(&mut self, page: &[Row]) -> Result<()> {
+        for _ in 0..MAX_LOADS {
+            let before = self.counts();
+            let (keys, names): (Vec<_>, Vec<_>) =
+                orphans(self.storage, page).await?.into_iter().unzip();
+            let names: BTreeSet<StreamName> = names.into_iter().flatten().collect();
+            self.expected = names.into_iter().map(|name| (name, Expected::NONE)).collect();
+            self.remove(keys).await?;
+            if self.flush().await? {
+                return Ok(());
+            }
+            self.set_counts(before);
+        }
+        Err(Error::Contention)
+    }
+
+    const fn counts(&self) -> (u64, u64) {
+        (self.report.written, self.report.removed)
+    }
+
+    const fn set_counts(&mut self, (written, removed): (u64, u64)) {
+        self.report.written = written;
+        self.report.removed = removed;
+    }
+
     async fn remove_auths(
         &mut self,
         page: &[Row],
         auths: &mut BTreeMap<StreamName, Auth>,
     ) -> Result<()> {
         for row in page {
-            let owner = owner_of(row).map(|owner| owner.stream_name());
-            match owner.and_then(|owner| auths.get_mut(&owner)) {
+            let Some(owner) = owner_of(row).map(|owner| owner.stream_name()) else { continue };
+            match auths.get_mut(&owner) {
                 Some(Auth { secret_row: None, .. }) => {}
                 Some(auth) if auth.secret_row == Some(Some(ContentRef::of_row(row))) => {
                     auth.is_found = true;
                 }
-                _ => self.remove([row.key()]).await?,
+                other => {
+                    let expected = other.map_or(Expected::NONE, |auth| auth.expected);
+                    let before = self.counts();
+                    self.expected = vec![(owner, expected)];
+                    self.remove([row.key()]).await?;
+                    // A stream that has moved since has written its row itself.
+                    if !self.flush().await? {
+                        self.set_counts(before);
+                    }
+                }
             }
         }
         Ok(())
@@ -207,16 +253,21 @@ impl Work<'_> {
 
     async fn change(&mut self, change: RowChange) -> Result<()> {
         self.changes.push(change);
-        if self.changes.len() >= MAX_CHANGES { self.flush().await } else { Ok(()) }
+        if self.changes.len() >= MAX_CHANGES {
+            // What was not written is seen by the stream's head.
+            self.flush().await?;
+        }
+        Ok(())
     }
 
-    async fn flush(&mut self) -> Result<()> {
+    /// Writes the changes. `false`: a stream that they were told from has moved, and none was written.
+    async fn flush(&mut self) -> Result<bool> {
         if self.changes.is_empty() {
-            return Ok(());
+            return Ok(true);
         }
-        self.storage.replace_rows(&self.changes).await?;
+        let is_written = self.storage.replace_rows(&self.changes, &self.expected).await?;
         self.changes.clear();
-        Ok(())
+        Ok(is_written)
     }
 }
 

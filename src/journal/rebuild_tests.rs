@@ -197,7 +197,7 @@ async fn a_sqlite_file_is_verified_and_rebuilt_as_memory_is() {
         .filter(|key| is_whole_in_streams(key.table))
         .map(RowChange::Delete)
         .collect();
-    storage.replace_rows(&wiped).await.unwrap();
+    storage.replace_rows(&wiped, &[]).await.unwrap();
     // What is in these rows alone is kept while the rest of them is written.
     let spoiled: Vec<RowChange> = stored(&journal)
         .into_values()
@@ -207,7 +207,7 @@ async fn a_sqlite_file_is_verified_and_rebuilt_as_memory_is() {
             RowChange::Put(row)
         })
         .collect();
-    storage.replace_rows(&spoiled).await.unwrap();
+    storage.replace_rows(&spoiled, &[]).await.unwrap();
     let report = rebuild(&storage).await.unwrap();
     assert_eq!(report.written, (wiped.len() + spoiled.len()) as u64);
     for (key, row) in stored(&journal) {

@@ -70,7 +70,7 @@ pub async fn verify(storage: &dyn Storage) -> Result<VerifyReport> {
             let surplus = if table == Table::PendingAuth {
                 auths.compare(storage, &page).await?
             } else {
-                orphans(storage, &page).await?.iter().map(surplus).collect()
+                orphans(storage, &page).await?.iter().map(|(key, _)| surplus(key)).collect()
             };
             report.add(surplus);
         }
@@ -161,22 +161,26 @@ pub(super) fn different_columns(expected: &Row, found: &Row) -> Vec<&'static str
     differs.map(|(column, _)| column.name).collect()
 }
 
-/// The rows of a page whose stream does not exist, as far as they are still there.
-pub(super) async fn orphans(storage: &dyn Storage, page: &[Row]) -> Result<Vec<RowKey>> {
+/// The rows of a page whose stream does not exist, as far as they are still there, each with the name
+/// of the stream that it could have.
+pub(super) async fn orphans(
+    storage: &dyn Storage,
+    page: &[Row],
+) -> Result<Vec<(RowKey, Option<StreamName>)>> {
     let mut owned: Vec<(StreamName, &Row)> = Vec::new();
     let mut orphans = Vec::new();
     for row in page {
         match owner_of(row) {
             Some(owner) => owned.push((owner.stream_name(), row)),
-            None => orphans.push(row.key()),
+            None => orphans.push((row.key(), None)),
         }
     }
     let names: Vec<StreamName> = owned.iter().map(|(name, _)| name.clone()).collect();
     let heads = storage.confirm_heads(&names).await?.heads;
-    for ((_, row), head) in owned.iter().zip(heads) {
+    for ((name, row), head) in owned.into_iter().zip(heads) {
         let key = row.key();
         if head.is_none() && storage.row(&key).await?.is_some() {
-            orphans.push(key);
+            orphans.push((key, Some(name)));
         }
     }
     Ok(orphans)
@@ -271,10 +275,7 @@ pub(super) async fn read_stream(
 }
 
 pub(super) fn expected_of(stored: &Stored) -> Expected {
-    stored.loaded.head.map_or(Expected::NONE, |head| Expected {
-        version: head.version,
-        command_id: head.command_id,
-    })
+    stored.loaded.head.map_or(Expected::NONE, |head| head.expected())
 }
 
 pub(super) async fn standing(storage: &dyn Storage, name: &StreamName) -> Result<Expected> {

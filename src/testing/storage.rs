@@ -542,8 +542,12 @@ impl Storage for FaultyStorage {
         hand_on!(self.drop_commands(recorded_before))
     }
 
-    fn replace_rows<'a>(&'a self, changes: &'a [RowChange]) -> BoxFuture<'a, Result<()>> {
-        hand_on!(self.replace_rows(changes))
+    fn replace_rows<'a>(
+        &'a self,
+        changes: &'a [RowChange],
+        expected: &'a [(StreamName, Expected)],
+    ) -> BoxFuture<'a, Result<bool>> {
+        hand_on!(self.replace_rows(changes, expected))
     }
 
     fn committed(&self) -> watch::Receiver<i64> {

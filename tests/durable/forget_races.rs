@@ -136,7 +136,7 @@ async fn a_claim_right_before_the_mark_makes_the_call_give_up() {
     assert!(store.forgetting(None, 10).await.unwrap().is_empty(), "no mark is left");
     assert!(handle.sync_state().await.unwrap().is_some());
     assert!(is_lost(lease.renew(SECOND).await), "the mark has ended the sessions");
-    faulty.replace_rows(&[finished]).await.unwrap();
+    faulty.replace_rows(&[finished], &[]).await.unwrap();
     store.forget_connection(owner, connector).await.unwrap();
     assert!(faulty.rows(&all_marks()).await.unwrap().is_empty());
 }

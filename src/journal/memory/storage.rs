@@ -268,8 +268,19 @@ impl Storage for MemoryStorage {
         })
     }
 
-    fn replace_rows<'a>(&'a self, changes: &'a [RowChange]) -> BoxFuture<'a, Result<()>> {
-        self.with(move |tables| tables.replace_rows(changes))
+    fn replace_rows<'a>(
+        &'a self,
+        changes: &'a [RowChange],
+        expected: &'a [(StreamName, Expected)],
+    ) -> BoxFuture<'a, Result<bool>> {
+        self.with(move |tables| {
+            let head = |name| tables.expected(name).unwrap_or(Expected::NONE);
+            let is_standing = expected.iter().all(|(name, expected)| head(name) == *expected);
+            if is_standing {
+                tables.replace_rows(changes);
+            }
+            is_standing
+        })
     }
 
     fn committed(&self) -> watch::Receiver<i64> {

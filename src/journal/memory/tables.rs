@@ -59,7 +59,7 @@ impl Stream {
     /// The head as an append expects it.
     #[must_use]
     pub const fn expected(&self) -> Expected {
-        Expected { version: self.head.version, command_id: self.head.command_id }
+        self.head.expected()
     }
 }
 

@@ -298,8 +298,14 @@ impl Storage for PostgresStorage {
         self.on_handle(async move { self.writer.lock().await.drop_commands(recorded_before).await })
     }
 
-    fn replace_rows<'a>(&'a self, changes: &'a [RowChange]) -> BoxFuture<'a, Result<()>> {
-        self.on_handle(async move { self.writer.lock().await.replace_rows(changes).await })
+    fn replace_rows<'a>(
+        &'a self,
+        changes: &'a [RowChange],
+        expected: &'a [(StreamName, Expected)],
+    ) -> BoxFuture<'a, Result<bool>> {
+        self.on_handle(
+            async move { self.writer.lock().await.replace_rows(changes, expected).await },
+        )
     }
 
     fn committed(&self) -> watch::Receiver<i64> {

@@ -1,10 +1,12 @@
-//! A restore begins a life in which nobody of the one before can write.
+//! What waits for other hosts' appends: a restore begins a life in which nobody of the one before can
+//! write, and a row is not removed that another host is about to write.
 
 use super::super::tests::{
     NOW, begin as begin_append, commit, expected, number, open, outsider, place, run, trim_append,
-    until_one_waits,
+    trim_key, until_one_waits,
 };
-use crate::base::{Error, StorageFault};
+use crate::base::{Error, StorageFault, StreamName};
+use crate::domain::RowChange;
 use crate::journal::{BatchError, Expected, Storage};
 
 fn is_refused<T: std::fmt::Debug>(result: Result<T, BatchError>) -> bool {
@@ -59,4 +61,34 @@ async fn a_restore_begins_behind_the_appends_that_are_under_way() {
     assert!(append.await.unwrap().is_ok());
     let new = begun.await.unwrap().unwrap();
     commit(&new, trim_append("a", 3, expected(2, 2))).await;
+}
+
+#[tokio::test]
+async fn a_row_without_a_stream_is_not_removed_while_another_host_begins_the_stream() {
+    let Some((_server, url)) = place() else { return };
+    let (one, other) = (open(&url).await, open(&url).await);
+    commit(&one, trim_append("held", 1, Expected::NONE)).await;
+    // Its head is there, and its rows are not committed.
+    let mut holder = outsider(&url).await;
+    run(&mut holder, "BEGIN; SELECT 1 FROM kubun_connector_entity_trim FOR UPDATE").await;
+    let mut append = trim_append("a", 2, Expected::NONE);
+    append.parts.extend(trim_append("held", 2, expected(1, 1)).parts);
+    let append = begin_append(&other, append);
+    until_one_waits(&url).await;
+    let removed = tokio::spawn(async move {
+        let told = [(StreamName::from("document:a"), Expected::NONE)];
+        one.replace_rows(&[RowChange::Delete(trim_key("a"))], &told).await.map(|done| (one, done))
+    });
+    let sql = "SELECT count(*) FROM pg_stat_activity \
+               WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    let mut tool = outsider(&url).await;
+    while number(&mut tool, sql).await < 2 {
+        assert!(!removed.is_finished());
+        tokio::task::yield_now().await;
+    }
+    run(&mut holder, "COMMIT").await;
+    assert!(append.await.unwrap().is_ok());
+    let (one, is_removed) = removed.await.unwrap().unwrap();
+    assert!(!is_removed);
+    assert!(one.row(&trim_key("a")).await.unwrap().is_some());
 }

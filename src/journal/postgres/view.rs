@@ -17,7 +17,7 @@ use crate::base::{
 };
 use crate::domain::{Row, RowChange, RowKey, Table, Value};
 use crate::journal::batch::{View, named_rows, stamps};
-use crate::journal::{Append, CommandRecord, Part};
+use crate::journal::{Append, CommandRecord, Expected, Part};
 
 /// How often heads are created anew that another host took away between their creation and their
 /// lock.
@@ -53,17 +53,27 @@ pub(super) async fn load(session: &mut Session, batch: &[Append]) -> sqlx::Resul
 /// The leases that fences name, and those that the batch writes.
 async fn lock_leases(session: &mut Session, batch: &[Append], view: &mut View) -> sqlx::Result<()> {
     let parts = batch.iter().flat_map(|append| &append.parts);
-    let written: BTreeSet<RowKey> = parts
-        .flat_map(|part| &part.rows)
-        .map(|change| match change {
-            RowChange::Put(row) => row.key(),
-            RowChange::Delete(key) | RowChange::Take(key) => key.clone(),
-        })
-        .filter(|key| key.table == Table::Lease)
-        .collect();
+    let written = written_leases(parts.flat_map(|part| &part.rows));
     let fences = batch.iter().flat_map(|append| &append.fences);
     let mode = if written.is_empty() { "SHARE" } else { "UPDATE" };
-    let keys: BTreeSet<RowKey> = fences.map(|fence| fence.scope.row_key()).chain(written).collect();
+    let keys = fences.map(|fence| fence.scope.row_key()).chain(written).collect();
+    lock_lease_rows(session, &keys, mode, view).await
+}
+
+fn written_leases<'a>(changes: impl Iterator<Item = &'a RowChange>) -> BTreeSet<RowKey> {
+    let keys = changes.map(|change| match change {
+        RowChange::Put(row) => row.key(),
+        RowChange::Delete(key) | RowChange::Take(key) => key.clone(),
+    });
+    keys.filter(|key| key.table == Table::Lease).collect()
+}
+
+async fn lock_lease_rows(
+    session: &mut Session,
+    keys: &BTreeSet<RowKey>,
+    mode: &str,
+    view: &mut View,
+) -> sqlx::Result<()> {
     if keys.is_empty() {
         return Ok(());
     }
@@ -79,6 +89,27 @@ async fn lock_leases(session: &mut Session, batch: &[Append], view: &mut View) -
         view.leases.insert(key, Value::text(text(row, 1).map_err(decode)?));
     }
     Ok(())
+}
+
+/// Takes the locks of rows that were told from these streams, in the order of a batch's. A stream
+/// that is expected to be none gets a head, so that nobody else begins it meanwhile.
+pub(super) async fn lock_told(
+    session: &mut Session,
+    changes: &[RowChange],
+    expected: &[(StreamName, Expected)],
+) -> sqlx::Result<Locked> {
+    let mut locked = Locked::default();
+    let leases = written_leases(changes.iter());
+    lock_lease_rows(session, &leases, "UPDATE", &mut locked.view).await?;
+    let mut wanted = BTreeMap::new();
+    for (name, expected) in expected {
+        let key = StreamKey::from_stream_name(name)
+            .ok_or_else(|| decode(Error::damaged(format_args!("a stream is named {name}"))))?;
+        let stream = Wanted { kind: key.kind(), creates: *expected == Expected::NONE };
+        wanted.insert(name.clone(), stream);
+    }
+    lock_heads(session, wanted, &mut locked).await?;
+    Ok(locked)
 }
 
 /// A stream to be locked.

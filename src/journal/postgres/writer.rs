@@ -21,7 +21,7 @@ use crate::base::{Error, Result, StorageFault, StreamName, Timestamp};
 use crate::domain::{Row, RowChange, RowKey};
 use crate::journal::batch::{Plan, judge};
 use crate::journal::chain::snapshot_checksum;
-use crate::journal::{Append, AppendOutcome, BatchError, Expected, NewSnapshot};
+use crate::journal::{Append, AppendOutcome, BatchError, Expected, Head, NewSnapshot};
 
 /// How often a batch is judged anew because another host inserted a row that it must be the first to
 /// have.
@@ -206,7 +206,7 @@ impl Writer {
             view::lock_standing(session, &BTreeSet::from([name.clone()]), &mut locked).await?;
             let (head, id) = (locked.view.heads.get(&name), locked.ids.get(&name));
             let (Some(head), Some(id)) = (head, id) else { return Ok(End::RollBack(())) };
-            if head.version != expected.version || head.command_id != expected.command_id {
+            if head.expected() != expected {
                 return Ok(End::RollBack(()));
             }
             let NewSnapshot { schema, payload } = snapshot;
@@ -230,9 +230,18 @@ impl Writer {
         written.await.map_err(|failure| failure.error)
     }
 
-    /// Writes and removes rows without events, in one transaction.
-    pub(super) async fn replace_rows(&mut self, changes: &[RowChange]) -> Result<()> {
+    /// Writes and removes rows without events, in one transaction, if these heads are standing.
+    pub(super) async fn replace_rows(
+        &mut self,
+        changes: &[RowChange],
+        expected: &[(StreamName, Expected)],
+    ) -> Result<bool> {
         let replaced = self.transact("replacing rows", async |session| {
+            let locked = view::lock_told(session, changes, expected).await?;
+            let head = |name| locked.view.heads.get(name).map_or(Expected::NONE, Head::expected);
+            if expected.iter().any(|(name, expected)| head(name) != *expected) {
+                return Ok(End::RollBack(false));
+            }
             // No event says when, so it is the first time that no reader of stamps has passed.
             let stamp = match changes.iter().any(RowChange::stamps) {
                 true => Some(view::lock_stamps(session).await?.plus_millis(1)),
@@ -247,13 +256,16 @@ impl Writer {
             let mut script = Script::new();
             script.add_rows(&rows.collect(), &BTreeSet::new())?;
             if script.is_empty() {
-                return Ok(End::RollBack(()));
+                return Ok(End::RollBack(true));
+            }
+            if !locked.empty.is_empty() {
+                script.add_empty(&locked.empty)?;
             }
             if let Some(stamp) = stamp {
                 script.add_stamp(stamp)?;
             }
             session.all(script.finish().0).await?;
-            Ok(End::Commit(()))
+            Ok(End::Commit(true))
         });
         replaced.await.map_err(|failure| failure.error)
     }

@@ -304,8 +304,12 @@ impl Storage for SqliteStorage {
         Box::pin(async move { self.writer.lock().await.drop_commands(recorded_before).await })
     }
 
-    fn replace_rows<'a>(&'a self, changes: &'a [RowChange]) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move { self.writer.lock().await.replace_rows(changes).await })
+    fn replace_rows<'a>(
+        &'a self,
+        changes: &'a [RowChange],
+        expected: &'a [(StreamName, Expected)],
+    ) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move { self.writer.lock().await.replace_rows(changes, expected).await })
     }
 
     fn committed(&self) -> watch::Receiver<i64> {

@@ -49,7 +49,7 @@ async fn stamps_grow_over_a_restart_also_when_the_clock_stepped_back() {
         }
         // The newest row is gone, and with it the only trace in the read table.
         let newest = repair_key(&format!("d{run}-2"));
-        store.replace_rows(&[RowChange::Delete(newest)]).await.unwrap();
+        store.replace_rows(&[RowChange::Delete(newest)], &[]).await.unwrap();
         store.close().await.unwrap();
     }
 }
@@ -71,7 +71,7 @@ async fn a_doubtful_commit_gives_no_stamp_twice() {
     assert_eq!(stamp(&store, "b", NOW).await, Some(9_001));
     commit_unseen(9_500).await;
     let incomplete = Row::new(Table::ObservationRepair, vec![Value::Null; 7]);
-    assert!(store.replace_rows(&[RowChange::Put(incomplete)]).await.is_err());
+    assert!(store.replace_rows(&[RowChange::Put(incomplete)], &[]).await.is_err());
     assert_eq!(stamp(&store, "c", NOW).await, Some(9_501));
 }
 

@@ -178,7 +178,7 @@ async fn keep_leaves_a_column_as_it_is() {
         values.extend([Value::Int(complete), Value::Int(5), Value::Null]);
         RowChange::Put(Row::new(Table::SweepReceipt, values))
     };
-    let put = |row| async { store.replace_rows(&[row]).await };
+    let put = |row| async { store.replace_rows(&[row], &[]).await };
     put(receipt(Value::text("[\"x\"]"), 0)).await.unwrap();
     put(receipt(Value::Keep, 1)).await.unwrap();
     let key = ["o", "c", "p", "v"].map(Value::text).to_vec();
@@ -196,7 +196,7 @@ async fn numbers_and_text_come_back_exactly() {
             let values = ["d", "o", "c", text].map(Value::text);
             let values = values.into_iter().chain([Value::Int(number)]).collect();
             let row = Row::new(Table::EntityTrim, values);
-            store.replace_rows(&[RowChange::Put(row.clone())]).await.unwrap();
+            store.replace_rows(&[RowChange::Put(row.clone())], &[]).await.unwrap();
             assert_eq!(store.row(&trim_key("d")).await.unwrap(), Some(row));
         }
     }

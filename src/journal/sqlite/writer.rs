@@ -344,9 +344,22 @@ impl Writer {
         written.map(drop).map_err(|error| storage_error(error, "writing a snapshot"))
     }
 
-    /// Writes and removes rows without events, in one transaction.
-    pub(super) async fn replace_rows(&mut self, changes: &[RowChange]) -> Result<()> {
-        self.ready().await?;
+    /// Writes and removes rows without events, in one transaction, if these heads are standing. Nobody
+    /// else can move them meanwhile.
+    pub(super) async fn replace_rows(
+        &mut self,
+        changes: &[RowChange],
+        expected: &[(StreamName, Expected)],
+    ) -> Result<bool> {
+        let names: Vec<&StreamName> = expected.iter().map(|(name, _)| name).collect();
+        let heads: HashMap<StreamName, KnownHead> =
+            self.stored_heads(&names).await?.into_iter().collect();
+        for (name, expected) in expected {
+            let found = heads.get(name).map_or(Expected::NONE, |known| known.head.expected());
+            if found != *expected {
+                return Ok(false);
+            }
+        }
         // No event says when, so it is the first time that no reader of stamps has passed.
         let stamp = changes.iter().any(RowChange::stamps);
         let stamp = stamp.then(|| self.counters.next_stamp(Timestamp::from_millis(0)));
@@ -362,7 +375,7 @@ impl Writer {
         let mut script = Script::default();
         script.push_rows(&rows);
         if script.is_empty() {
-            return Ok(());
+            return Ok(true);
         }
         script.note_stamp(stamp);
         self.known.clear();
@@ -377,7 +390,7 @@ impl Writer {
         }
         self.is_unsettled = false;
         self.counters.stamped_at = stamp.map_or(self.counters.stamped_at, Timestamp::as_millis);
-        Ok(())
+        Ok(true)
     }
 
     /// Runs statements of maintenance in one transaction, and forgets what they may have changed.

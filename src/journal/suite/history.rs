@@ -348,7 +348,7 @@ async fn a_closed_storage_reads_and_writes_nothing(storage: &dyn Storage) -> Res
         storage.cut_history(cut).await.err(),
         storage.drop_streams(&[(name("document:a"), at(1, 1))]).await.err(),
         storage.drop_commands(now()).await.err(),
-        storage.replace_rows(&[RowChange::Delete(trim_key("a"))]).await.err(),
+        storage.replace_rows(&[RowChange::Delete(trim_key("a"))], &[]).await.err(),
         storage.idle().await.err(),
     ];
     for (at, failure) in failures.into_iter().enumerate() {

@@ -78,7 +78,7 @@ async fn text_comes_back_to_the_byte(storage: &dyn Storage) -> Result<()> {
             ColumnType::Blob => Value::Blob([0, 255, 7].into()),
         });
         let row = filled(table, &texts_only.collect::<Vec<_>>(), 3);
-        storage.replace_rows(&[RowChange::Put(row.clone())]).await?;
+        storage.replace_rows(&[RowChange::Put(row.clone())], &[]).await?;
         let found = storage.row(&row.key()).await?;
         assert_eq!(found.map(|row| row.values), Some(row.values), "{table:?}");
     }

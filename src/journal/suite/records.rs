@@ -130,7 +130,7 @@ async fn a_stamp_is_kept_until_the_row_is_stamped_again(storage: &dyn Storage) -
     commit(storage, &[put_repairs(1, &["a", "b"])]).await?;
     let stamp = written_at(storage, "a").await?;
     commit(storage, &[with_rows(2, vec![RowChange::Put(kept.clone())])]).await?;
-    storage.replace_rows(&[RowChange::Put(kept.clone())]).await?;
+    storage.replace_rows(&[RowChange::Put(kept.clone())], &[]).await?;
     assert_eq!(written_at(storage, "a").await?, stamp);
     // The last of a batch counts, and keeps what the first was stamped with.
     commit(storage, &[put_repairs(3, &["a"]), with_rows(4, vec![RowChange::Put(kept)])]).await?;
@@ -144,8 +144,8 @@ async fn a_stamp_is_kept_until_the_row_is_stamped_again(storage: &dyn Storage) -
 
 async fn rows_without_events_are_stamped_behind_all_others(storage: &dyn Storage) -> Result<()> {
     commit(storage, &[put_repairs(1, &["a"])]).await?;
-    storage.replace_rows(&[RowChange::Put(repair("b")), RowChange::Put(repair("c"))]).await?;
-    storage.replace_rows(&[RowChange::Put(repair("d"))]).await?;
+    storage.replace_rows(&[RowChange::Put(repair("b")), RowChange::Put(repair("c"))], &[]).await?;
+    storage.replace_rows(&[RowChange::Put(repair("d"))], &[]).await?;
     commit(storage, &[put_repairs(2, &["e"])]).await?;
     let mut stamps = Vec::new();
     for name in ["a", "b", "c", "d", "e"] {

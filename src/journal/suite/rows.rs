@@ -1,10 +1,12 @@
 //! The read tables: folding, kept columns, filters, orders and pages.
 
-use super::build::{RECOVERY, by_key, commit, filled, sync_state, trim, trim_key, with_rows};
+use super::build::{
+    RECOVERY, at, by_key, commit, filled, name, one, sync_state, trim, trim_key, with_rows,
+};
 use super::{Rule, rule};
 use crate::base::Result;
 use crate::domain::{Row, RowChange, Table, Value};
-use crate::journal::port::{Compare, Filter, RowQuery, Storage};
+use crate::journal::port::{Compare, Expected, Filter, RowQuery, Storage};
 
 pub(super) const RULES: &[Rule] = &[
     rule!(changes_of_a_batch_fold_to_the_last),
@@ -13,6 +15,7 @@ pub(super) const RULES: &[Rule] = &[
     rule!(pages_in_another_order_than_the_key_miss_no_row),
     rule!(filters_all_hold_and_null_equals_null_alone),
     rule!(rows_are_replaced_without_events),
+    rule!(rows_are_not_replaced_where_one_of_their_streams_has_moved),
 ];
 
 async fn changes_of_a_batch_fold_to_the_last(storage: &dyn Storage) -> Result<()> {
@@ -190,11 +193,34 @@ async fn rows_are_replaced_without_events(storage: &dyn Storage) -> Result<()> {
         RowChange::Put(trim("b", "2")),
         RowChange::Put(changed.clone()),
     ];
-    storage.replace_rows(&changes).await?;
-    storage.replace_rows(&[]).await?;
+    storage.replace_rows(&changes, &[]).await?;
+    storage.replace_rows(&[], &[]).await?;
     assert_values(&storage.rows(&by_key(Table::EntityTrim)).await?, &[trim("b", "2")]);
     changed.values[RECOVERY] = Value::text("kept");
     assert_values(&storage.rows(&by_key(Table::SyncState)).await?, &[changed]);
     assert_eq!(storage.last_position().await?, before);
     Ok(())
+}
+
+async fn rows_are_not_replaced_where_one_of_their_streams_has_moved(
+    storage: &dyn Storage,
+) -> Result<()> {
+    let (a, b) = (name("document:a"), name("document:b"));
+    commit(storage, &[one(1, &a, Expected::NONE)]).await?;
+    let put = [RowChange::Put(trim("a", "1"))];
+    let moved = [
+        vec![(a.clone(), Expected::NONE)],
+        vec![(a.clone(), at(1, 2))],
+        vec![(a.clone(), at(2, 1))],
+        vec![(a.clone(), at(1, 1)), (b.clone(), at(1, 1))],
+    ];
+    for expected in moved {
+        assert!(!storage.replace_rows(&put, &expected).await?, "{expected:?}");
+        assert_eq!(storage.row(&trim_key("a")).await?, None);
+    }
+    assert!(storage.replace_rows(&put, &[(a, at(1, 1)), (b.clone(), Expected::NONE)]).await?);
+    assert!(storage.row(&trim_key("a")).await?.is_some());
+    // The stream that was none is none, and can begin.
+    assert_eq!(storage.streams(None, 9).await?.streams.len(), 1);
+    commit(storage, &[one(2, &b, Expected::NONE)]).await
 }
