@@ -5,7 +5,7 @@
 //! the backend writes the [`Plan`]. No check relies on a constraint, and one bad append never
 //! fails its neighbours.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use uuid::Uuid;
 
@@ -117,11 +117,20 @@ pub struct Judged<'a> {
 pub fn judge<'a>(batch: &'a [Append], view: &View, recorded_at: Timestamp) -> Judged<'a> {
     let mut plan = Plan::default();
     let mut known: HashMap<Uuid, &'a CommandRecord> = HashMap::new();
+    let mut refused: HashSet<Uuid> = HashSet::new();
     let outcomes = batch
         .iter()
         .map(|append| {
-            if let Some(refused) = refusal(append, view, &plan, &known) {
-                return refused;
+            // What stands on a refused append stands on a state that never was, also where another
+            // host's decision of the same command has left a head that looks like it.
+            let stands = |part: &Part| {
+                part.expected.version > 0 && refused.contains(&part.expected.command_id)
+            };
+            let is_behind = append.parts.iter().any(stands);
+            let conflict = is_behind.then_some(AppendOutcome::Conflict);
+            if let Some(outcome) = conflict.or_else(|| refusal(append, view, &plan, &known)) {
+                refused.insert(append.command_id);
+                return outcome;
             }
             if let Some(record) = &append.record {
                 known.insert(append.command_id, record);

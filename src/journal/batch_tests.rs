@@ -64,6 +64,29 @@ fn each_append_is_judged_on_those_that_passed_before_it() {
     assert_eq!(versions, [1, 2, 3]);
 }
 
+/// A caller gave one command to two hosts, and each decided it on the same state, with its own chance.
+#[test]
+fn an_append_never_stands_on_a_refused_one_whose_command_another_host_has_committed() {
+    let record = CommandRecord { digest: Digest::of(b"c"), answer: vec![1] };
+    let head = Head { version: 1, command_id: Uuid::from_u128(1), hash: start_hash("a") };
+    let mut first = append(1, vec![part("a", Expected::NONE, vec![event(2)])]);
+    for own in [Some(record.clone()), None] {
+        first.record = own;
+        let behind = append(2, vec![part("a", at(1, 1), vec![event(2)])]);
+        let unread = append(3, vec![part("a", at(1, 1), Vec::new())]);
+        let batch = [first.clone(), behind.clone(), unread];
+        let mut view = View::default();
+        view.heads.insert(name("a"), head);
+        view.commands.insert(first.command_id, record.clone());
+        let judged = judge(&batch, &view, Timestamp::default());
+        assert_eq!(committed(&judged), [false, false, false]);
+        assert!(judged.plan.is_empty());
+        let reloaded = [behind];
+        let judged = judge(&reloaded, &view, Timestamp::default());
+        assert_eq!(committed(&judged), [true]);
+    }
+}
+
 /// The first of two pipelined appends loses to another host that wrote the same number of events.
 #[test]
 fn the_version_alone_is_not_enough() {

@@ -513,6 +513,8 @@ async fn look_up(
             match within(time, left, found).await {
                 Some(Ok(Ok(Some(outcome)))) => break Ok(outcome),
                 Some(Ok(Ok(None))) => break Err(Failure::Stale),
+                // What would tell is gone for good.
+                Some(Ok(Err(Error::OutcomeUnknown { .. }))) => break Err(Failure::Unknown),
                 Some(Ok(Err(error))) => {
                     tracing::warn!(%error, "an outcome can't be looked up yet");
                     if time.elapsed().saturating_add(LOOK_UP_PAUSE) >= give_up_at {

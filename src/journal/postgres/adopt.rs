@@ -41,7 +41,8 @@ async fn run(session: &mut Session, sql: String) -> Result<Vec<PgRow>> {
 /// for a database without any.
 pub(super) async fn move_aside(session: &mut Session) -> Result<Vec<Table>> {
     let sql = format!(
-        "SELECT relname::text FROM pg_class WHERE relnamespace = current_schema()::regnamespace \
+        "SELECT relname::text FROM pg_class WHERE relnamespace = \
+         (SELECT oid FROM pg_namespace WHERE nspname = current_schema()) \
          AND relkind IN ('r', 'p', 'v', 'm', 'f') \
          AND (starts_with(relname::text, '{PREFIX}') OR relname IN ({})) \
          ORDER BY relname::text COLLATE \"C\"",

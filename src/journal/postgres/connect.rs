@@ -4,6 +4,7 @@
 //! Behind a pooler that gives each transaction another connection, nothing outlives a transaction:
 //! no prepared statement, no setting, no `LISTEN`. There every read is a transaction too.
 
+use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -32,7 +33,6 @@ const QUESTION: &str = "SELECT pg_is_in_recovery()";
 const PROBES: usize = 4;
 
 /// How the connections of one store are made.
-#[derive(Debug)]
 pub(super) struct Connector {
     connect: PgConnectOptions,
     options: PostgresOptions,
@@ -51,6 +51,16 @@ pub(super) struct Seen {
     pub(super) position: i64,
     pub(super) stream: StreamName,
     pub(super) version: i64,
+}
+
+/// What the library knows of the URL holds its password.
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connector")
+            .field("options", &self.options)
+            .field("is_pooled", &self.is_pooled)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Connector {
@@ -179,13 +189,16 @@ impl Connector {
     }
 
     /// A server that took the place of another may lack its last commits. Then positions are given
-    /// again, or the newest stream is not as far as it was, and no retention has taken it away.
+    /// again, or the newest stream is not as far as it was, or another host has written in the place of
+    /// what was lost, and no retention has taken it away.
     async fn lacks_seen(&self, session: &mut Session) -> Result<bool> {
         let Some(seen) = self.seen().clone() else { return Ok(false) };
         let failed = |error| storage_error(error, "looking for what was written");
         let mut statement = Statement::new(
             "SELECT (SELECT last_value FROM connector_journal_position) < $1 OR NOT ( \
-             EXISTS (SELECT 1 FROM connector_stream WHERE name = $2 AND version >= $3) OR EXISTS \
+             EXISTS (SELECT 1 FROM connector_stream AS s WHERE s.name = $2 AND s.version >= $3 \
+             AND NOT EXISTS (SELECT 1 FROM connector_journal AS j WHERE j.stream = s.stream \
+             AND j.stream_version = $3 AND j.position != $1)) OR EXISTS \
              (SELECT 1 FROM connector_meta WHERE key = 'trimmed_up_to' AND value >= $1))",
         );
         let added = statement

@@ -148,7 +148,8 @@ async fn a_look_up_waits_for_a_commit_that_is_under_way() {
     let id = Uuid::from_u128(2).simple();
     let sql = format!(
         "BEGIN; UPDATE connector_stream SET version = 2, last_command_id = '\\x{id}' \
-         WHERE name = 'document:a'"
+         WHERE name = 'document:a'; INSERT INTO connector_journal \
+         SELECT 90, stream, 2, 2, 1, '\\x07', '\\x{id}', 0, '', '3' FROM connector_stream"
     );
     run(&mut other, sql).await;
     let looking = Arc::clone(&store);
@@ -157,6 +158,53 @@ async fn a_look_up_waits_for_a_commit_that_is_under_way() {
     until_one_waits(&url).await;
     run(&mut other, "COMMIT").await;
     assert_eq!(looking.await.unwrap().unwrap(), Some(COMMITTED));
+}
+
+#[tokio::test]
+async fn a_look_up_waits_for_the_first_commit_of_a_stream_that_is_under_way() {
+    let Some((_server, url)) = place() else { return };
+    let store = open(&url).await;
+    let mut other = outsider(&url).await;
+    let id = Uuid::from_u128(1).simple();
+    let sql = format!(
+        "BEGIN; INSERT INTO connector_stream \
+         VALUES (90, 'document:a', 1, 1, '\\x{id}', sha256('')); \
+         INSERT INTO connector_journal VALUES (90, 90, 1, 2, 1, '\\x07', '\\x{id}', 0, '', '3')"
+    );
+    run(&mut other, sql).await;
+    let looking = Arc::clone(&store);
+    let append = trim_append("a", 1, Expected::NONE);
+    let looking = tokio::spawn(async move { looking.look_up(&append).await });
+    tokio::select! {
+        () = until_one_waits(&url) => {}
+        () = async { while !looking.is_finished() { tokio::task::yield_now().await } } => {}
+    }
+    run(&mut other, "COMMIT").await;
+    assert_eq!(looking.await.unwrap().unwrap(), Some(COMMITTED));
+}
+
+#[tokio::test]
+async fn a_look_up_takes_no_other_hosts_event_of_the_same_command_for_its_own() {
+    let Some((_server, url)) = place() else { return };
+    let store = open(&url).await;
+    commit(&store, trim_append("a", 1, Expected::NONE)).await;
+    let mut append = trim_append("a", 1, Expected::NONE);
+    append.parts[0].events[0].payload = vec![8];
+    assert_eq!(store.look_up(&append).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_commit_whose_event_was_erased_since_is_not_told_as_failed() {
+    let Some((_server, url)) = place() else { return };
+    let store = open(&url).await;
+    let first = trim_append("a", 1, Expected::NONE);
+    let mut erasing = trim_append("a", 2, expected(1, 1));
+    erasing.parts[0].erase = true;
+    let outcomes = store.append(&[first.clone(), erasing.clone()], NOW).await.unwrap();
+    assert_eq!(outcomes, [COMMITTED, COMMITTED]);
+    let unknown = store.look_up(&first).await;
+    assert!(matches!(unknown, Err(Error::OutcomeUnknown { .. })), "{unknown:?}");
+    assert_eq!(store.look_up(&erasing).await.unwrap(), Some(COMMITTED));
 }
 
 #[tokio::test]

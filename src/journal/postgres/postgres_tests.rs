@@ -393,3 +393,42 @@ async fn a_bad_url_is_refused_and_no_password_is_shown() {
     assert!(!format!("{failed:?}").contains("secret"));
     assert!(failed.is_err_and(|error| error.is_retryable()));
 }
+
+#[tokio::test]
+async fn an_open_storage_shows_no_password() {
+    let Some((_server, url)) = place() else { return };
+    let store = open(&url.replacen('@', ":secret@", 1)).await;
+    commit(&store, trim_append("a", 1, Expected::NONE)).await;
+    let shown = format!("{store:?} {store:#?}");
+    assert!(!shown.contains("secret") && shown.contains("PostgresStorage"), "{shown}");
+}
+
+#[tokio::test]
+async fn a_schema_may_have_any_name() {
+    let Some((_server, url)) = place() else { return };
+    let mut tool = outsider(&url).await;
+    run(&mut tool, "CREATE SCHEMA \"Sync \"\"Host\"").await;
+    let database = url.rsplit_once('/').unwrap().1;
+    let path = format!("ALTER DATABASE {database} SET search_path = \"Sync \"\"Host\"");
+    run(&mut tool, path).await;
+    let store = open(&url).await;
+    commit(&store, trim_append("a", 1, Expected::NONE)).await;
+    assert_eq!(open(&url).await.events(0, 9).await.unwrap().len(), 1);
+}
+
+/// Another host has written in the place of what was lost, before this one came back.
+#[tokio::test]
+async fn a_lost_event_is_missed_also_where_another_one_is_in_its_place() {
+    let Some((_server, url)) = place() else { return };
+    let store = open(&url).await;
+    commit(&store, trim_append("a", 1, Expected::NONE)).await;
+    let mut tool = outsider(&url).await;
+    let other = "UPDATE connector_journal SET position = nextval('connector_journal_position')";
+    run(&mut tool, other).await;
+    let end = "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity \
+               WHERE datname = current_database() AND pid != pg_backend_pid()";
+    run(&mut tool, end).await;
+    let refused = store.load("document:a").await;
+    let is_refused = matches!(refused, Err(Error::Storage { fault: StorageFault::Damaged, .. }));
+    assert!(is_refused, "{refused:?}");
+}

@@ -154,10 +154,9 @@ fn guard_of(key: &RowKey) -> Option<StreamKey> {
     Some(StreamKey::Connector(owner, ConnectorName::new(name(1)?).ok()?))
 }
 
-/// Locks the heads of these parts' streams that are there.
+/// Locks the heads of these parts' streams, also those that another transaction is about to create.
 pub(super) async fn lock_parts(session: &mut Session, parts: &[Part]) -> sqlx::Result<()> {
-    let names = parts.iter().map(|part| StreamName::clone(&part.stream)).collect();
-    lock_standing(session, &names, &mut Locked::default()).await
+    lock_heads(session, wanted(parts.iter()), &mut Locked::default()).await
 }
 
 async fn lock_heads(

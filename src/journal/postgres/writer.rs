@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::connect::{Connector, Seen, Session};
 use super::fault::{Cause, storage_error, timed_out};
-use super::read::int;
+use super::read::{get, int};
 use super::script::Script;
 use super::statement::Statement;
 use super::view::{self, Locked, decode};
@@ -415,20 +415,35 @@ pub(super) async fn note_trimmed(session: &mut Session, up_to: i64) -> sqlx::Res
     session.all(statement).await.map(drop)
 }
 
+/// What became of an append whose commit was in doubt. A command's id alone is no proof: another host
+/// may have decided the same command, so what it wrote is compared.
 async fn look_up(session: &mut Session, append: &Append) -> sqlx::Result<Option<AppendOutcome>> {
     view::lock_parts(session, &append.parts).await?;
-    if let Some(part) = append.parts.iter().find(|part| !part.events.is_empty()) {
-        // Later appends of the stream may have trimmed the event, but not past its successors.
+    let part = append.parts.iter().find(|part| !part.events.is_empty());
+    if let Some((part, event)) = part.and_then(|part| Some((part, part.events.first()?))) {
         let mut statement = Statement::new(
-            "SELECT 1 FROM connector_stream AS s WHERE s.name = $1 AND (s.last_command_id = $2 \
-             OR EXISTS (SELECT 1 FROM connector_journal AS j WHERE j.stream = s.stream \
-             AND j.stream_version > $3 AND j.command_id = $2))",
+            "SELECT j.command_id = $3 AND j.event_type = $4 AND j.payload = $5 \
+             FROM connector_stream AS s LEFT JOIN connector_journal AS j \
+             ON j.stream = s.stream AND j.stream_version = $2 WHERE s.name = $1 AND s.version >= $2",
         );
         statement.add(&*part.stream)?;
+        statement.add(part.expected.version.saturating_add(1))?;
         statement.add(append.command_id.as_bytes().as_slice())?;
-        statement.add(part.expected.version)?;
-        let is_there = !session.all(statement).await?.is_empty();
-        return Ok(is_there.then_some(AppendOutcome::Committed { taken: Vec::new() }));
+        statement.add(i64::from(event.event_type))?;
+        statement.add(event.payload.as_slice())?;
+        let rows = session.all(statement).await?;
+        let found = rows.first().map(|row| get::<Option<bool>>(row, 0)).transpose();
+        match found.map_err(decode)? {
+            None | Some(Some(false)) => return Ok(None),
+            Some(Some(true)) => {
+                return Ok(Some(AppendOutcome::Committed { taken: Vec::new() }));
+            }
+            // A later append has erased or trimmed the event at its place, whosever it was.
+            Some(None) if append.record.is_none() => {
+                return Err(decode(Error::OutcomeUnknown { command_id: append.command_id }));
+            }
+            Some(None) => {}
+        }
     }
     let Some(record) = &append.record else { return Ok(None) };
     // An insertion of the same id that is under way is waited for; this one is rolled back.
