@@ -70,7 +70,7 @@ impl Connector {
             .url
             .parse()
             .map_err(|_| Error::invalid("url", "expected postgres://user@host:port/database"))?;
-        check_mode(&connect)?;
+        check_mode(connect.get_ssl_mode(), cfg!(feature = "tls"))?;
         // A pooler refuses what it can't keep track of.
         let connect = connect
             .extra_float_digits(None)
@@ -299,10 +299,8 @@ impl Session {
 }
 
 /// A connection that must be encrypted is not tried by a program that can't.
-fn check_mode(connect: &PgConnectOptions) -> Result<()> {
-    let may_be_plain =
-        matches!(connect.get_ssl_mode(), PgSslMode::Disable | PgSslMode::Allow | PgSslMode::Prefer);
-    if may_be_plain || cfg!(feature = "tls") {
+fn check_mode(mode: PgSslMode, has_tls: bool) -> Result<()> {
+    if has_tls || matches!(mode, PgSslMode::Disable | PgSslMode::Allow | PgSslMode::Prefer) {
         return Ok(());
     }
     Err(Error::invalid("url", "expected an sslmode that needs no TLS, or the crate feature `tls`"))
@@ -325,4 +323,25 @@ async fn check_server(session: &mut Session) -> Result<()> {
         return Err(Error::invalid("database", reason));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_must_be_encrypted_needs_the_feature() {
+        let modes = [
+            (PgSslMode::Disable, true),
+            (PgSslMode::Allow, true),
+            (PgSslMode::Prefer, true),
+            (PgSslMode::Require, false),
+            (PgSslMode::VerifyCa, false),
+            (PgSslMode::VerifyFull, false),
+        ];
+        for (mode, may_be_plain) in modes {
+            assert!(check_mode(mode, true).is_ok());
+            assert_eq!(check_mode(mode, false).is_ok(), may_be_plain, "{mode:?}");
+        }
+    }
 }
