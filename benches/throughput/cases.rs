@@ -402,20 +402,22 @@ pub async fn run_on_postgres(
     cells(bench, mirror, callers, seconds).await
 }
 
-/// What a host process of its own does: trims for a while, from the `first` document on. Gives how
-/// many in a second.
+/// What a host process of its own does: trims for a while of documents that no other host has, all of
+/// which are in memory. Gives how many in a second.
 #[cfg(all(unix, feature = "postgres", feature = "testing"))]
 pub async fn trims_of_a_host(
     url: &str,
-    first: usize,
+    number: usize,
     callers: usize,
     time: Duration,
     wait: impl Future<Output = ()>,
 ) -> Outcome<f64> {
-    let builder = Case::TrimDistinct.builder().postgres(url);
-    let bench = Bench::of(Case::TrimDistinct, builder).await?;
-    bench.next.store(first, Ordering::Relaxed);
-    work(&bench, callers, time / 4).await?;
+    let case = Case::TrimDistinct;
+    let mut bench = Bench::of(case, case.builder().postgres(url)).await?;
+    let first = number * case.keys();
+    let own = (first..first + case.keys()).map(|n| bench.document(n)).collect::<Outcome<_>>()?;
+    Arc::get_mut(&mut bench).ok_or("a caller is there already")?.documents = own;
+    warm_up(&bench).await?;
     wait.await;
     let slice = work(&bench, callers, time).await?;
     bench.store.close().await?;

@@ -18,8 +18,6 @@ pub const NAMES: [(&str, usize); 3] =
 const ROUNDS: usize = 3;
 /// Callers of a host.
 const CALLERS: usize = 256;
-/// Documents between the first ones of two hosts.
-const APART: usize = 2_500;
 /// By this variable of the environment a host is told the database.
 pub const URL: &str = "THROUGHPUT_HOST_URL";
 
@@ -30,7 +28,7 @@ pub async fn work(url: &str, number: usize, time: Duration) -> Outcome<()> {
         // Where the parent is gone nobody reads the answer either.
         let _ = std::io::stdin().read_line(&mut String::new());
     };
-    let rate = cases::trims_of_a_host(url, number * APART, CALLERS, time, begin).await?;
+    let rate = cases::trims_of_a_host(url, number, CALLERS, time, begin).await?;
     println!("{rate}");
     Ok(())
 }
