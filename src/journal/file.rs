@@ -18,9 +18,9 @@ pub(super) fn file_error(error: std::io::Error, context: &str) -> Error {
         _ => StorageFault::Io,
     };
     let context = match fault {
-        StorageFault::ReadOnly => {
-            format!("{context}: the file, those beside it and their directory must be writable")
-        }
+        StorageFault::ReadOnly => format!(
+            "{context}: the file and its directory must be writable, a store's -wal, -shm and .lock files are kept beside it"
+        ),
         _ => context.to_owned(),
     };
     Error::Storage { fault, context, source: Some(Arc::new(error)) }
