@@ -13,6 +13,7 @@ mod identity;
 mod killed;
 mod paused;
 mod provider;
+#[cfg(feature = "sqlite")]
 mod restored;
 mod slow;
 mod sweeps;
