@@ -275,7 +275,7 @@ impl Script {
         push_names(&mut self.statement.sql, columns);
         self.statement.push(") SELECT v.*");
         for (_, column) in unknown {
-            let _ = write!(self.statement.sql, ", {}", stand_in(table, column));
+            let _ = write!(self.statement.sql, ", {}", stand_in(column));
         }
         self.statement.push(" FROM unnest(");
         for (place, (at, column)) in given.clone().enumerate() {
@@ -346,13 +346,13 @@ fn id_of(ids: &HashMap<StreamName, i64>, name: &StreamName) -> i64 {
 
 /// What the row to be inserted holds in a column that is kept. The server checks NOT NULL before it
 /// sees that the row is there, so such a column needs a value that is never stored.
-fn stand_in(table: Table, column: &Column) -> &'static str {
-    match (table, column.name) {
-        (Table::SweepReceipt, "keep") | (Table::ReceiptPage, "source_ids") => "''",
-        _ => match column.kind {
-            ColumnType::Text => "NULL::text",
-            ColumnType::Int => "NULL::bigint",
-            ColumnType::Blob => "NULL::bytea",
-        },
+const fn stand_in(column: &Column) -> &'static str {
+    match (column.kind, column.required) {
+        (ColumnType::Text, true) => "''",
+        (ColumnType::Int, true) => "0::bigint",
+        (ColumnType::Blob, true) => "''::bytea",
+        (ColumnType::Text, false) => "NULL::text",
+        (ColumnType::Int, false) => "NULL::bigint",
+        (ColumnType::Blob, false) => "NULL::bytea",
     }
 }
