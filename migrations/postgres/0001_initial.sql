@@ -114,8 +114,9 @@ CREATE TABLE kubun_connector_pending_auth (
   expires_at BIGINT NOT NULL
 );
 CREATE INDEX connector_pending_auth_expires_idx ON kubun_connector_pending_auth (expires_at, state);
+-- Without the state: all three at their longest do not fit an index row.
 CREATE INDEX connector_pending_auth_owner_idx
-  ON kubun_connector_pending_auth (owner_did, provider, state);
+  ON kubun_connector_pending_auth (owner_did, provider);
 
 CREATE TABLE kubun_connector_sweep_receipt (
   owner_did TEXT COLLATE "C" NOT NULL,

@@ -385,7 +385,8 @@ pub trait Storage: Send + Sync + 'static {
     fn confirm_heads<'a>(&'a self, streams: &'a [StreamName]) -> BoxFuture<'a, Result<Heads>>;
 
     /// Whether an append whose commit is in doubt is there, looked up under its streams' locks.
-    /// `None`: it is not, and cannot come any more.
+    /// `None`: it is not, and cannot come any more. [`Error::OutcomeUnknown`]: what would tell was
+    /// erased or trimmed since.
     fn look_up<'a>(&'a self, append: &'a Append) -> BoxFuture<'a, Result<Option<AppendOutcome>>>;
 
     /// The recorded outcome of a command with a caller's id.

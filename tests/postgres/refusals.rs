@@ -154,6 +154,7 @@ async fn ids_are_as_long_as_the_limits_say_and_longer_ones_are_refused_alike() {
         for bytes in [MAX_AUTH_STATE_BYTES, MAX_AUTH_STATE_BYTES + 1] {
             let mut record = pending_auth("", 5);
             record.state = Secret::new(long(bytes));
+            (record.owner, record.provider) = (operation.owner.clone(), long(MAX_NAME_BYTES));
             let created = side.store.create_pending_auth(record).await;
             side.tell(("state", bytes), created);
         }

@@ -149,7 +149,7 @@ impl Storage for MemoryStorage {
     }
 
     fn look_up<'a>(&'a self, append: &'a Append) -> BoxFuture<'a, Result<Option<AppendOutcome>>> {
-        self.with(move |tables| tables.look_up(append))
+        Box::pin(async move { self.run(|tables| tables.look_up(append))? })
     }
 
     fn command<'a>(&'a self, command_id: Uuid) -> BoxFuture<'a, Result<Option<CommandRecord>>> {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use uuid::Uuid;
 
-use crate::base::{StreamName, Timestamp};
+use crate::base::{Error, Result, StreamName, Timestamp};
 use crate::domain::{Row, RowChange, RowKey, Value};
 use crate::journal::batch::{
     JournalWrite, LEASE_TOKEN_COLUMN, Plan, SnapshotWrite, StreamWrite, View, judge, named_rows,
@@ -214,13 +214,13 @@ impl Tables {
 
     /// An append is there when one of its streams holds an event of its command right behind the
     /// version that it was decided on, or when its record is kept.
-    pub(super) fn look_up(&self, append: &Append) -> Option<AppendOutcome> {
+    pub(super) fn look_up(&self, append: &Append) -> Result<Option<AppendOutcome>> {
         let recorded = append.record.as_ref().and_then(|record| {
             let (kept, _) = self.commands.get(&append.command_id)?;
             Some((kept, kept == record))
         });
         if let Some((kept, false)) = recorded {
-            return Some(AppendOutcome::CommandKnown(kept.clone()));
+            return Ok(Some(AppendOutcome::CommandKnown(kept.clone())));
         }
         let written = append.parts.iter().any(|part| {
             let stream = self.streams.get(&part.stream);
@@ -233,7 +233,18 @@ impl Tables {
                             .any(|record| record.command_id == append.command_id)
                 })
         });
-        (written || recorded.is_some()).then(|| AppendOutcome::Committed { taken: Vec::new() })
+        // An append behind it has erased or trimmed the event.
+        let is_gone = append.parts.iter().filter(|part| !part.events.is_empty()).any(|part| {
+            self.streams.get(&part.stream).is_some_and(|stream| {
+                let version = part.expected.version + 1;
+                stream.head.version >= version && !stream.positions.contains_key(&version)
+            })
+        });
+        if is_gone && !written && append.record.is_none() {
+            return Err(Error::OutcomeUnknown { command_id: append.command_id });
+        }
+        let is_there = written || recorded.is_some();
+        Ok(is_there.then(|| AppendOutcome::Committed { taken: Vec::new() }))
     }
 
     /// Cuts the oldest events of streams, each up to its first event that is too new or behind

@@ -194,20 +194,6 @@ async fn a_look_up_takes_no_other_hosts_event_of_the_same_command_for_its_own() 
 }
 
 #[tokio::test]
-async fn a_commit_whose_event_was_erased_since_is_not_told_as_failed() {
-    let Some((_server, url)) = place() else { return };
-    let store = open(&url).await;
-    let first = trim_append("a", 1, Expected::NONE);
-    let mut erasing = trim_append("a", 2, expected(1, 1));
-    erasing.parts[0].erase = true;
-    let outcomes = store.append(&[first.clone(), erasing.clone()], NOW).await.unwrap();
-    assert_eq!(outcomes, [COMMITTED, COMMITTED]);
-    let unknown = store.look_up(&first).await;
-    assert!(matches!(unknown, Err(Error::OutcomeUnknown { .. })), "{unknown:?}");
-    assert_eq!(store.look_up(&erasing).await.unwrap(), Some(COMMITTED));
-}
-
-#[tokio::test]
 async fn a_connection_that_is_lost_before_the_commit_has_written_nothing() {
     let Some((_server, url)) = place() else { return };
     let store = open(&url).await;

@@ -15,7 +15,6 @@ use uuid::Uuid;
 use super::connect::Connector;
 use super::fault::{Cause, storage_error};
 use super::heads::{Known, KnownHead};
-use super::read::blob_uuid;
 use super::script::{Failure, Script};
 use super::statements::Texts;
 use super::view::{self, StreamIds};
@@ -273,26 +272,37 @@ impl Writer {
     pub(super) async fn look_up(&mut self, append: &Append) -> Result<Option<AppendOutcome>> {
         let failed = |error| storage_error(error, "looking up a doubtful commit");
         let connection = self.ready().await?;
-        let found = match append.parts.iter().find(|part| !part.events.is_empty()) {
-            Some(part) => {
-                let sql = "SELECT j.command_id FROM connector_stream AS s \
-                           JOIN connector_journal AS j ON j.stream = s.stream \
-                           WHERE s.name = ? AND j.stream_version = ?";
-                sqlx::query(sql)
-                    .bind(StreamName::clone(&part.stream))
-                    .bind(part.expected.version.saturating_add(1))
-                    .fetch_optional(connection)
-                    .await
-            }
+        let (mut found, mut is_unknown) = (None, false);
+        if let Some(part) = append.parts.iter().find(|part| !part.events.is_empty()) {
+            let sql = "SELECT coalesce(j.command_id, x'') FROM connector_stream AS s \
+                       LEFT JOIN connector_journal AS j \
+                       ON j.stream = s.stream AND j.stream_version = ?2 \
+                       WHERE s.name = ?1 AND s.version >= ?2";
+            let row = sqlx::query(sql)
+                .bind(StreamName::clone(&part.stream))
+                .bind(part.expected.version.saturating_add(1))
+                .fetch_optional(&mut *connection)
+                .await
+                .map_err(failed)?;
+            let stored = row.map(|row| row.try_get::<Vec<u8>, _>(0)).transpose().map_err(failed)?;
+            // Where there is none, an append behind it has erased or trimmed the event.
+            found = match stored {
+                Some(stored) if stored.is_empty() => None,
+                stored => Some(stored.is_some_and(|at| at == append.command_id.as_bytes())),
+            };
+            is_unknown = found.is_none() && append.record.is_none();
+        }
+        if is_unknown {
+            return Err(Error::OutcomeUnknown { command_id: append.command_id });
+        }
+        let is_there = match found {
+            Some(is_there) => is_there,
             None => {
                 let sql = "SELECT command_id FROM connector_command WHERE command_id = ?";
                 let command_id = append.command_id.as_bytes().to_vec();
-                sqlx::query(sql).bind(command_id).fetch_optional(connection).await
+                let row = sqlx::query(sql).bind(command_id).fetch_optional(connection).await;
+                row.map_err(failed)?.is_some()
             }
-        };
-        let is_there = match found.map_err(failed)? {
-            Some(row) => blob_uuid(&row, 0)? == append.command_id,
-            None => false,
         };
         let taken = self.taken_in_doubt.remove(&append.command_id).unwrap_or_default();
         Ok(is_there.then_some(AppendOutcome::Committed { taken }))

@@ -1,11 +1,11 @@
 //! Appends: what they are judged on, and that each is written whole or not at all.
 
 use super::build::{
-    COMMITTED, at, commit, event, fence, id, journal, lease, name, one, part, record, trim,
+    COMMITTED, at, commit, event, fence, id, journal, lease, name, one, part, record, swept, trim,
     trim_key, unit, versions, with_rows, write,
 };
 use super::{Rule, rule};
-use crate::base::Result;
+use crate::base::{Error, Result};
 use crate::domain::RowChange;
 use crate::journal::port::{Append, AppendOutcome, Expected, Storage};
 
@@ -26,6 +26,7 @@ pub(super) const RULES: &[Rule] = &[
     rule!(a_taken_row_comes_back_once),
     rule!(a_lost_acknowledgement_can_be_looked_up),
     rule!(a_lost_acknowledgement_of_a_record_can_be_looked_up),
+    rule!(a_commit_whose_event_was_erased_since_is_not_told_as_failed),
 ];
 
 async fn an_append_is_judged_on_version_and_command_id(storage: &dyn Storage) -> Result<()> {
@@ -335,5 +336,25 @@ async fn a_lost_acknowledgement_of_a_record_can_be_looked_up(storage: &dyn Stora
     other.record = Some(record("other", b"answer"));
     let found = storage.look_up(&other).await?;
     assert!(!matches!(found, Some(AppendOutcome::Committed { .. })), "another command's record");
+    Ok(())
+}
+
+async fn a_commit_whose_event_was_erased_since_is_not_told_as_failed(
+    storage: &dyn Storage,
+) -> Result<()> {
+    let first = one(1, "document:a", Expected::NONE);
+    let mut recorded = one(2, "document:a", at(1, 1));
+    recorded.record = Some(record("command", b"answer"));
+    let mut erasing = unit(3, vec![part("document:a", at(2, 2), vec![swept()])]);
+    erasing.parts[0].erase = true;
+    commit(storage, &[first.clone(), recorded.clone(), erasing.clone()]).await?;
+    let unknown = storage.look_up(&first).await;
+    assert!(matches!(unknown, Err(Error::OutcomeUnknown { .. })), "{unknown:?}");
+    for append in [recorded, erasing] {
+        let found = storage.look_up(&append).await?;
+        assert!(matches!(found, Some(AppendOutcome::Committed { .. })), "{found:?}");
+    }
+    let never = one(4, "document:a", at(3, 3));
+    assert_eq!(storage.look_up(&never).await?, None);
     Ok(())
 }
