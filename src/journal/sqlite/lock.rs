@@ -21,7 +21,9 @@ pub(super) fn take(path: &Path) -> Result<StoreLock> {
         .truncate(false)
         .write(true)
         .open(beside(path, ".lock"))
-        .map_err(|error| file_error(error, "opening the store's lock file"))?;
+        .map_err(|error| {
+            file_error(error, "opening the .lock file beside the store's -wal and -shm")
+        })?;
     match file.try_lock() {
         Ok(()) => Ok(StoreLock { _file: file }),
         Err(TryLockError::WouldBlock) => Err(Error::StoreInUse { path: path.to_owned() }),
