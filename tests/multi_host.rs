@@ -62,7 +62,9 @@ fn each_account_is_synced_as_often_as_it_should_whoever_is_killed_or_paused() {
         let [synced, _, takeovers, fenced, killed, paused] = sums(&output)[..] else {
             panic!("{text}");
         };
-        assert_eq!((synced, killed, paused), (400, 2, 2), "{text}");
+        assert_eq!(synced, 400, "{text}");
+        // A blow that finds no second host running waits, and in so short a run for too long.
+        assert!((1..=2).contains(&killed) && (1..=2).contains(&paused), "{text}");
         assert!(takeovers > 0 && fenced > 0, "{text}");
         for line in ["double syncs: 0", "accounts not synced: 0", "store: sound"] {
             assert!(text.lines().any(|said| said == line), "{line}: {text}");
