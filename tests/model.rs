@@ -83,6 +83,6 @@ fn a_store_does_what_the_model_says() {
 #[cfg(all(unix, feature = "postgres"))]
 #[test]
 fn a_store_on_a_postgresql_server_does_what_the_model_says() {
-    let Some(server) = connector_store::testing::TestPostgres::shared().unwrap() else { return };
+    let Some(server) = connector_store::testing::TestPostgres::start(&[]).unwrap() else { return };
     check(12, || Place::Postgres(server.url(&server.create_database().unwrap())));
 }

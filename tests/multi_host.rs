@@ -52,7 +52,7 @@ fn folder() -> (tempfile::TempDir, PathBuf) {
 
 #[test]
 fn each_account_is_synced_as_often_as_it_should_whoever_is_killed_or_paused() {
-    let Some(server) = TestPostgres::shared().unwrap() else { return };
+    let Some(server) = TestPostgres::start(&[]).unwrap() else { return };
     for seed in ["1", "2"] {
         let url = server.url(&server.create_database().unwrap());
         let blows = ["--hosts", "3", "--kills", "2", "--pauses", "2", "--seed", seed];
@@ -78,7 +78,7 @@ fn each_account_is_synced_as_often_as_it_should_whoever_is_killed_or_paused() {
 
 #[test]
 fn an_interrupted_run_leaves_neither_server_nor_host_nor_file() {
-    if TestPostgres::shared().unwrap().is_none() {
+    if TestPostgres::start(&[]).unwrap().is_none() {
         return;
     }
     let (_dir, path) = folder();

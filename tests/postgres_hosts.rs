@@ -8,7 +8,7 @@ use connector_store::{DocumentId, Error, EventFilter, FeedCursor, FeedItem, Stor
 
 #[tokio::test]
 async fn what_one_host_writes_the_other_reads_and_hears_of() {
-    let Some(server) = TestPostgres::shared().unwrap() else { return };
+    let Some(server) = TestPostgres::start(&[]).unwrap() else { return };
     let url = server.url(&server.create_database().unwrap());
     let one = Store::builder().postgres(&url).open().await.unwrap();
     let other = Store::builder().postgres(&url).open().await.unwrap();

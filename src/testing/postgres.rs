@@ -7,7 +7,7 @@ use std::io::{Result, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::service::{self, Folder};
 
@@ -69,22 +69,6 @@ impl TestPostgres {
         server.set_up_network()?;
         server.start_again()?;
         Ok(Some(server))
-    }
-
-    /// The server that the tests of this process share, running as long as one of them holds it.
-    /// None as with [`Self::start`].
-    ///
-    /// # Errors
-    /// As with [`Self::start`].
-    pub fn shared() -> Result<Option<Arc<Self>>> {
-        static SHARED: Mutex<Weak<TestPostgres>> = Mutex::new(Weak::new());
-        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(server) = shared.upgrade() {
-            return Ok(Some(server));
-        }
-        let server = Self::start(&[])?.map(Arc::new);
-        *shared = server.as_ref().map(Arc::downgrade).unwrap_or_default();
-        Ok(server)
     }
 
     /// The URL of a database.

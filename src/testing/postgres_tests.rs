@@ -8,8 +8,8 @@ fn count(server: &TestPostgres) -> String {
 }
 
 #[test]
-fn a_shared_server_has_empty_databases_and_is_gone_with_its_last_holder() {
-    let Some(server) = TestPostgres::shared().unwrap() else { return };
+fn a_server_has_empty_databases_and_is_gone_with_its_holder() {
+    let Some(server) = TestPostgres::start(&[]).unwrap() else { return };
     let (one, two) = (server.create_database().unwrap(), server.create_database().unwrap());
     server.sql(&one, "CREATE TABLE kept (id BIGINT)").unwrap();
     assert_eq!(server.sql(&one, "SELECT count(*) FROM kept").unwrap(), "0");
@@ -17,12 +17,10 @@ fn a_shared_server_has_empty_databases_and_is_gone_with_its_last_holder() {
     assert_eq!(server.log(&one).unwrap(), [""; 0]);
     let logged = server.log(&two).unwrap().concat();
     assert!(logged.contains("\"kept\" does not exist"), "{logged}");
-    // Tests of this process that run now may share it.
     let (folder, port) = (server.folder.path().to_owned(), server.port);
-    if Arc::into_inner(server).is_some() {
-        assert!(!folder.exists());
-        assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_err());
-    }
+    drop(server);
+    assert!(!folder.exists());
+    assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_err());
 }
 
 #[test]
@@ -54,7 +52,7 @@ fn a_synchronous_standby_has_every_commit_and_takes_over() {
 
 #[test]
 fn a_pooler_stands_before_the_server() {
-    let Some(server) = TestPostgres::shared().unwrap() else { return };
+    let Some(server) = TestPostgres::start(&[]).unwrap() else { return };
     let Some(pooler) = TestPgBouncer::start(&server, 2).unwrap() else { return };
     let database = server.create_database().unwrap();
     let ask = |statement: &str| {

@@ -21,7 +21,7 @@ async fn number(tool: &mut PgConnection, sql: &str) -> i64 {
 
 /// A database as another program has written it; none without a server.
 async fn newest() -> Option<(Arc<TestPostgres>, String, PgConnection)> {
-    let server = TestPostgres::shared().unwrap()?;
+    let server = Arc::new(TestPostgres::start(&[]).unwrap()?);
     let url = server.url(&server.create_database().unwrap());
     let mut tool = PgConnection::connect(&url).await.unwrap();
     for sql in on_a_server() {

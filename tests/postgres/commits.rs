@@ -192,7 +192,7 @@ async fn while_the_server_is_out_of_reach_errors_are_retryable_and_the_host_goes
 async fn a_server_that_restarts_loses_and_doubles_nothing_that_was_acknowledged() {
     const KEYS: usize = 6;
     const EACH: i64 = 20;
-    let Some(world) = World::alone(&[]) else { return };
+    let Some(world) = World::new() else { return };
     let hosts = world.hosts().await;
     let writers = (0..KEYS).map(|key| {
         let handle = hosts[key % 2].store.document(&document(key));
@@ -226,7 +226,7 @@ async fn a_server_that_restarts_loses_and_doubles_nothing_that_was_acknowledged(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn five_hundred_commands_need_no_more_connections_than_a_host_has() {
     let few = [("max_connections", "10"), ("superuser_reserved_connections", "0")];
-    let Some(world) = World::alone(&few) else { return };
+    let Some(world) = World::with(&few) else { return };
     let proxy = crate::proxy::Proxy::start(world.server.port()).await;
     let options = || {
         let options = PostgresOptions::new(proxy.url(&world.database)).readers(2);

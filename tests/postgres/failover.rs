@@ -9,7 +9,7 @@ use crate::world::World;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_standby_answers_nothing_and_once_promoted_it_is_used() {
-    let Some(world) = World::alone(&[]) else { return };
+    let Some(world) = World::new() else { return };
     let (proxy, host) = world.proxied(COMMAND_TIMEOUT).await;
     let handle = host.store.document(&document("a"));
     set_trim(&handle, 1).await.unwrap();
@@ -43,7 +43,7 @@ async fn a_standby_answers_nothing_and_once_promoted_it_is_used() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_synchronous_standby_that_takes_over_has_all_that_was_acknowledged() {
     const KEYS: i64 = 8;
-    let Some(world) = World::alone(&[]) else { return };
+    let Some(world) = World::new() else { return };
     let (proxy, host) = world.proxied(COMMAND_TIMEOUT).await;
     set_trim(&host.store.document(&document("a")), 1).await.unwrap();
     let standby = world.server.standby(true).unwrap();
@@ -85,7 +85,7 @@ async fn a_synchronous_standby_that_takes_over_has_all_that_was_acknowledged() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_has_lost_its_newest_events_is_refused_and_not_written() {
-    let Some(world) = World::alone(&[]) else { return };
+    let Some(world) = World::new() else { return };
     let (proxy, host) = world.proxied(COMMAND_TIMEOUT / 10).await;
     let (known, lost) =
         (host.store.document(&document("known")), host.store.document(&document("lost")));

@@ -63,19 +63,17 @@ pub struct World {
 }
 
 impl World {
-    /// An empty database on the shared server; none where no server is installed.
+    /// An empty database on a server of its own, since the transactions of a neighbour would hold
+    /// the feed back; none where no server is installed.
     pub fn new() -> Option<Self> {
-        TestPostgres::shared().unwrap().map(Self::on)
+        Self::with(&[])
     }
 
-    /// An empty database on a server of its own, with these settings.
-    pub fn alone(settings: &[(&str, &str)]) -> Option<Self> {
-        TestPostgres::start(settings).unwrap().map(|server| Self::on(Arc::new(server)))
-    }
-
-    fn on(server: Arc<TestPostgres>) -> Self {
+    /// The same, with these settings.
+    pub fn with(settings: &[(&str, &str)]) -> Option<Self> {
+        let server = Arc::new(TestPostgres::start(settings).unwrap()?);
         let database = server.create_database().unwrap();
-        Self { server, database, hosts: AtomicU64::new(1) }
+        Some(Self { server, database, hosts: AtomicU64::new(1) })
     }
 
     pub fn url(&self) -> String {

@@ -15,9 +15,10 @@ use crate::testing::TestPostgres;
 /// The time that is given to appends, and that no append takes.
 pub(super) const NOW: Timestamp = Timestamp::from_millis(1_000);
 
-/// An empty database on the server that this process has; none without a server.
+/// An empty database on a server of its own, since the transactions of a neighbour would hold the feed
+/// back; none without a server.
 pub(super) fn place() -> Option<(Arc<TestPostgres>, String)> {
-    let server = TestPostgres::shared().unwrap()?;
+    let server = Arc::new(TestPostgres::start(&[]).unwrap()?);
     let url = server.url(&server.create_database().unwrap());
     Some((server, url))
 }

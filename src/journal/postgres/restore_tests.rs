@@ -92,20 +92,3 @@ async fn a_row_without_a_stream_is_not_removed_while_another_host_begins_the_str
     assert!(!is_removed);
     assert!(one.row(&trim_key("a")).await.unwrap().is_some());
 }
-
-/// The ids of the server that a dump came from say nothing on the server that it is on.
-#[tokio::test]
-async fn every_event_of_a_dump_can_be_read_once_it_is_restored() {
-    let Some((_server, url)) = place() else { return };
-    let store = open(&url).await;
-    commit(&store, trim_append("a", 1, Expected::NONE)).await;
-    commit(&store, trim_append("b", 2, Expected::NONE)).await;
-    // This server is coming to the ids of the other one, and they are in use.
-    let mut holder = outsider(&url).await;
-    run(&mut holder, "BEGIN; SELECT pg_current_xact_id()").await;
-    let mut tool = outsider(&url).await;
-    run(&mut tool, "UPDATE connector_journal SET horizon = pg_current_xact_id()").await;
-    assert!(store.events(0, 9).await.unwrap().is_empty());
-    store.begin_restore(NOW).await.unwrap();
-    assert_eq!(store.events(0, 9).await.unwrap().len(), 2);
-}

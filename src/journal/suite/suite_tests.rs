@@ -38,7 +38,7 @@ async fn a_postgres_database_keeps_the_rules() {
     use crate::journal::postgres::{PostgresOptions, PostgresStorage};
     use crate::testing::TestPostgres;
 
-    let Some(server) = TestPostgres::shared().unwrap() else { return };
+    let Some(server) = TestPostgres::start(&[]).unwrap() else { return };
     let database = server.create_database().unwrap();
     let opened = std::cell::Cell::new(0);
     let open = async || {
@@ -59,7 +59,7 @@ async fn a_postgres_database_behind_a_pooler_keeps_the_rules() {
     use crate::journal::postgres::{PostgresOptions, PostgresStorage};
     use crate::testing::{TestPgBouncer, TestPostgres};
 
-    let Some(server) = TestPostgres::shared().unwrap() else { return };
+    let Some(server) = TestPostgres::start(&[]).unwrap() else { return };
     let Some(pooler) = TestPgBouncer::start(&server, 2).unwrap() else { return };
     let open = async || {
         let database = server.create_database().unwrap();
