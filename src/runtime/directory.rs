@@ -227,6 +227,17 @@ impl<A: Aggregate> Directory<A> {
         }
     }
 
+    /// The store has ended, and its actors with it: they are counted out, whether or not they live
+    /// to say so themselves.
+    pub(super) fn forget_all(&self) {
+        for shard in &self.shards {
+            for _ in lock(shard).drain() {
+                telemetry::active(A::KIND, -1.0);
+                self.active.fetch_sub(1, Ordering::Release);
+            }
+        }
+    }
+
     /// An actor has ended; a later life of the key stays.
     pub(super) fn ended(&self, key: &StreamKey, id: u64, panicked: bool) {
         if panicked {

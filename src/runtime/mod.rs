@@ -88,6 +88,13 @@ impl Directories {
         self.auths.stop_all();
     }
 
+    /// Counts every key out: the store has ended.
+    fn forget_all(&self) {
+        self.documents.forget_all();
+        self.connectors.forget_all();
+        self.auths.forget_all();
+    }
+
     /// Passivates the actors of authorizations whose streams were dropped.
     pub(crate) fn passivate_auth(&self, key: &StreamKey) {
         self.auths.stop_key(key);

@@ -127,6 +127,7 @@ impl Runtime {
         if let Some(ended) = ended {
             let _ = within(&env.time, limit, ended).await;
         }
+        self.directories.forget_all();
         match closed {
             Some(Ok(result)) => result?,
             _ => return Err(unavailable("the storage did not close in time")),
@@ -140,6 +141,7 @@ impl Drop for Runtime {
     fn drop(&mut self) {
         self.directories.env.closing.store(true, Ordering::Release);
         self.system.stop();
+        self.directories.forget_all();
     }
 }
 
