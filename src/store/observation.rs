@@ -216,7 +216,7 @@ fn put_command(record: &SignedRecord, verified: &Verified) -> DocumentCommand {
         token_bytes: record.op_jwt.len() as u64,
     };
     let (owner, payload) = (said.key.owner.clone(), record.payload.clone());
-    let put = PutObservationCopy::new(owner, copy, Arc::new(token), payload);
+    let put = PutObservationCopy { owner, copy, token: Arc::new(token), payload };
     DocumentCommand::PutObservationCopy(Box::new(put))
 }
 
