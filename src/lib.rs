@@ -24,7 +24,7 @@
 //! The modules, each of which names only those before it:
 //!
 //! - [`base`]: identifiers, times, JSON, limits, the error.
-//! - [`records`]: hybrid logical clock, `did:key`, signatures.
+//! - [`records`]: hybrid logical clock, keys and signers, tokens of signed records, their copies.
 //! - [`domain`]: the rules, as pure functions of state and command.
 //! - [`journal`]: how events and rows are kept, the port of a backend, the backends.
 //! - `runtime` (not public): the actors, the writer, units of work; its [`Clock`], [`IdSource`] and

@@ -199,7 +199,7 @@ pub(super) fn copy(
         token_bytes: text.len() as u64,
     };
     let owner = OwnerDid::new(owner).unwrap();
-    PutObservationCopy::new(owner, copy, Arc::new(token), payload.map(Arc::from))
+    PutObservationCopy { owner, copy, token: Arc::new(token), payload: payload.map(Arc::from) }
 }
 
 /// What each token begins with.

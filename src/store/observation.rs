@@ -208,7 +208,7 @@ fn put_command(record: &SignedRecord, verified: &Verified) -> DocumentCommand {
     let said = &verified.record;
     let copy = RecordCopy::of(said, &record.op_jwt);
     let (owner, payload) = (said.key.owner.clone(), record.payload.clone());
-    let put = PutObservationCopy::new(owner, copy, Arc::new(token), payload);
+    let put = PutObservationCopy { owner, copy, token: Arc::new(token), payload };
     DocumentCommand::PutObservationCopy(Box::new(put))
 }
 

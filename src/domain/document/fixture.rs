@@ -216,7 +216,7 @@ pub(super) fn copy_of(owner: &OwnerDid, version: i64, signer: &str) -> PutObserv
     let token = Arc::new(Token::new(token.into()));
     token.note(0, true);
     let payload = Arc::from(format!("PAYLOAD {version}").into_bytes());
-    PutObservationCopy::new(owner.clone(), copy, token, Some(payload))
+    PutObservationCopy { owner: owner.clone(), copy, token, payload: Some(payload) }
 }
 
 pub(super) fn put_copy(copy: &PutObservationCopy) -> DocumentCommand {

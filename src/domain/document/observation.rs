@@ -18,8 +18,7 @@ use super::token::Token;
 use crate::base::{Digest, DocumentId, OwnerDid};
 use crate::domain::{ContentRef, Context, Decision, Row, RowKey, Table, Value};
 use crate::records::{
-    CopySet, Hlc, OBSERVATION_TYPE, RecordCopy, RecordDecision, RecordKey, SignedRecord,
-    StandingCopy,
+    CopySet, Hlc, OBSERVATION_TYPE, RecordDecision, RecordKey, SignedRecord, StandingCopy,
 };
 
 /// The column of a copy's row that holds the token.
@@ -327,17 +326,6 @@ impl ObservationCopiesDropped {
 }
 
 impl PutObservationCopy {
-    /// The command of a verified record.
-    #[must_use]
-    pub const fn new(
-        owner: OwnerDid,
-        copy: RecordCopy,
-        token: Arc<Token>,
-        payload: Option<Arc<[u8]>>,
-    ) -> Self {
-        Self { owner, copy, token, payload }
-    }
-
     fn record(&self, document: &DocumentId) -> SignedRecord {
         SignedRecord {
             key: RecordKey::observation(&self.owner, document),
