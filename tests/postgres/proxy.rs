@@ -82,9 +82,9 @@ impl Proxy {
         Self { port, shared }
     }
 
-    /// The URL of a database of the server, through it.
+    /// The URL of a database of the server, through it: without TLS, for it must read the frames.
     pub fn url(&self, database: &str) -> String {
-        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
+        format!("postgres://postgres@127.0.0.1:{}/{database}?sslmode=disable", self.port)
     }
 
     /// Plans what happens to the next COMMIT for which nothing is planned yet.
