@@ -241,12 +241,13 @@ async fn a_host_of_the_time_before_a_restore_writes_nothing_any_more() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn backups_go_through_a_pooler() {
     let (Some(world), Some(place)) = (World::new(), World::new()) else { return };
-    let Some(pooler) = TestPgBouncer::start(&world.server, 3).unwrap() else { return };
+    let pooler = |world: &World| TestPgBouncer::start(&world.server, 3).unwrap();
+    let (Some(from), Some(to)) = (pooler(&world), pooler(&place)) else { return };
     let folder = Folder::new();
-    let store = world.builder().postgres(pooler.url(&world.database)).open().await.unwrap();
+    let store = world.builder().postgres(from.url(&world.database)).open().await.unwrap();
     count_up(&connector(&store, "o")).await.unwrap();
     store.backup(folder.path("copy")).await.unwrap();
-    let builder = place.builder().postgres(pooler.url(&place.database));
+    let builder = place.builder().postgres(to.url(&place.database));
     let restored = bounded(builder.restore_backup(folder.path("copy"))).await.unwrap();
     assert_eq!(count(&connector(&restored, "o")).await, 1);
 }

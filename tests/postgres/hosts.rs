@@ -1,7 +1,7 @@
 //! Two hosts that write the same keys: no lost update, no stale answer, no deadlock, one winner.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use connector_store::testing::{Fault, Gate, Stage};
 use connector_store::{Error, Secret, Store, StreamKey};
@@ -241,28 +241,33 @@ async fn one_bad_append_among_fifty_fails_alone() {
     let lease = connector(&host.store, "o").acquire_lease(&holder("a"), SECOND).await.unwrap();
     let lost = lease.session();
     lease.release().await.unwrap();
-    let batches = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let seen = Arc::clone(&batches);
+    let neighbours = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&neighbours);
     host.faults.observe(move |stage, batch| {
         let bad = document_key("25").stream_name();
         if batch.iter().any(|append| append.parts[0].stream == bad) && stage == Stage::AfterCommit {
-            seen.lock().unwrap().push(batch.len());
+            seen.fetch_add(batch.len() - 1, Ordering::SeqCst);
         }
     });
-    let gate = Gate::new();
-    host.faults.next_append(Fault::StallBefore(gate.clone()));
-    let first = host.store.document(&document("first"));
-    let stalled = tokio::spawn(async move { set_trim(&first, 1).await });
-    bounded(gate.reached()).await;
-    let writes = fifty(&host, &lost).await;
-    gate.open();
-    bounded(stalled).await.unwrap().unwrap();
-    for (index, write) in writes.into_iter().enumerate() {
-        let expected = if index == 25 { "CONNECTOR_LEASE_LOST" } else { "ok" };
-        assert_eq!(bounded(write).await.unwrap(), expected, "{index}");
+    // On a busy machine some of them may come too late to gather.
+    for _ in 0..20 {
+        let gate = Gate::new();
+        host.faults.next_append(Fault::StallBefore(gate.clone()));
+        let first = host.store.document(&document("first"));
+        let stalled = tokio::spawn(async move { set_trim(&first, 1).await });
+        bounded(gate.reached()).await;
+        let writes = fifty(&host, &lost).await;
+        gate.open();
+        bounded(stalled).await.unwrap().unwrap();
+        for (index, write) in writes.into_iter().enumerate() {
+            let expected = if index == 25 { "CONNECTOR_LEASE_LOST" } else { "ok" };
+            assert_eq!(bounded(write).await.unwrap(), expected, "{index}");
+        }
+        if neighbours.load(Ordering::SeqCst) > 0 {
+            return assert_sound(&host.store).await;
+        }
     }
-    assert!(batches.lock().unwrap().iter().all(|batch| *batch > 1), "{batches:?}");
-    assert_sound(&host.store).await;
+    panic!("they never gathered");
 }
 
 /// Fifty writes that gather in one batch; one of them is under a lost lease.

@@ -43,16 +43,22 @@ async fn hosts_that_start_at_once_on_a_new_database_all_open_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_start_that_failed_keeps_no_lock_and_leaves_nothing() {
     let Some(world) = World::new() else { return };
-    // In the way of the schema, under a name that the store needs.
-    world.server.sql(&world.database, "CREATE TABLE connector_snapshot (mine BIGINT)").unwrap();
-    for _ in 0..2 {
-        let error = bounded(open(&world)).await.unwrap_err();
-        assert!(matches!(error, Error::Storage { .. } | Error::InvalidInput { .. }), "{error:?}");
-        assert_eq!(world.number(ADVISORY_LOCKS), 0);
-        let tables = "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'";
-        assert_eq!(world.number(tables), 1);
+    let tables = "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'";
+    // In the way of the schema, under a name that the store needs: as a table, which is seen before
+    // anything is done, and as a type, which is met in the middle of it.
+    for (way, refused) in [("TABLE connector_snapshot", true), ("TYPE connector_snapshot", false)] {
+        let shape = if refused { "(mine BIGINT)" } else { "AS ENUM ('mine')" };
+        world.server.sql(&world.database, &format!("CREATE {way} {shape}")).unwrap();
+        for _ in 0..2 {
+            let error = bounded(open(&world)).await.unwrap_err();
+            let seen = matches!(error, Error::AdoptionRefused { .. });
+            let met = matches!(error, Error::Storage { .. } | Error::InvalidInput { .. });
+            assert!(if refused { seen } else { met }, "{error:?}");
+            assert_eq!(world.number(ADVISORY_LOCKS), 0);
+            assert_eq!(world.number(tables), i64::from(refused));
+        }
+        world.server.sql(&world.database, &format!("DROP {way}")).unwrap();
     }
-    world.server.sql(&world.database, "DROP TABLE connector_snapshot").unwrap();
     let store = bounded(open(&world)).await.unwrap();
     count_up(&connector(&store, "o")).await.unwrap();
 }
