@@ -6,8 +6,7 @@
 //! loads only once it has ended. It knows no command.
 
 use std::collections::HashMap;
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -59,7 +58,8 @@ pub(crate) struct Directory<A: Aggregate> {
     this: Weak<Self>,
     env: Arc<Env>,
     arbiters: Vec<ArbiterHandle>,
-    hasher: RandomState,
+    /// Nobody who chooses names of keys knows it, so nobody can bring them together on one shard.
+    seed: u128,
     shards: Vec<Mutex<HashMap<StreamKey, Entry<A>>>>,
     active: AtomicUsize,
     next_id: AtomicU64,
@@ -70,11 +70,12 @@ type Shard<'a, A> = MutexGuard<'a, HashMap<StreamKey, Entry<A>>>;
 
 impl<A: Aggregate> Directory<A> {
     pub(super) fn new(env: Arc<Env>, arbiters: Vec<ArbiterHandle>) -> Arc<Self> {
+        let seed = env.ids.id(env.time.now()).as_u128();
         Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
             env,
             arbiters,
-            hasher: RandomState::new(),
+            seed,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             active: AtomicUsize::new(0),
             next_id: AtomicU64::new(1),
@@ -83,7 +84,9 @@ impl<A: Aggregate> Directory<A> {
     }
 
     fn slot(&self, key: &StreamKey) -> usize {
-        usize::try_from(self.hasher.hash_one(key) >> 1).unwrap_or(0)
+        let mut hasher = DefaultHasher::new();
+        (self.seed, key).hash(&mut hasher);
+        usize::try_from(hasher.finish() >> 1).unwrap_or(0)
     }
 
     fn shard(&self, key: &StreamKey) -> Shard<'_, A> {
@@ -198,14 +201,8 @@ impl<A: Aggregate> Directory<A> {
     /// Passivates what was idle too long, and forgets old panics.
     pub(super) fn sweep(&self) {
         let now = self.env.time.elapsed();
-        for shard in &self.shards {
-            for entry in lock(shard).values_mut() {
-                let idle = now.saturating_sub(entry.last_used) >= self.env.bounds.idle_time;
-                if idle && !entry.stopping {
-                    stop(entry);
-                }
-            }
-        }
+        let idle_time = self.env.bounds.idle_time;
+        self.stop_where(|entry| now.saturating_sub(entry.last_used) >= idle_time);
         lock(&self.panics)
             .retain(|_, panics| now.saturating_sub(panics.last) < PANICS_FORGOTTEN_AFTER);
         self.give_memory_back();
@@ -222,8 +219,17 @@ impl<A: Aggregate> Directory<A> {
 
     /// Passivates everything.
     pub(super) fn stop_all(&self) {
+        self.stop_where(|_| true);
+    }
+
+    /// In the order of the keys, so that nothing depends on the order of a map.
+    fn stop_where(&self, is_wanted: impl Fn(&Entry<A>) -> bool) {
         for shard in &self.shards {
-            lock(shard).values_mut().filter(|entry| !entry.stopping).for_each(stop);
+            let mut shard = lock(shard);
+            let mut leaving: Vec<_> =
+                shard.iter_mut().filter(|(_, entry)| !entry.stopping && is_wanted(entry)).collect();
+            leaving.sort_unstable_by_key(|(key, _)| *key);
+            leaving.into_iter().for_each(|(_, entry)| stop(entry));
         }
     }
 

@@ -13,6 +13,16 @@ use super::repository::RepositoryRef;
 use super::verifier::Verifier;
 use crate::journal::Storage;
 
+/// Where a store runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Threads {
+    /// On threads of its own: so many for keys, as many for verifications, and one to write.
+    Own(usize),
+    /// On the thread that opens it, which runs an actor system, beside other stores.
+    #[cfg(feature = "testing")]
+    Here,
+}
+
 /// The bounds of a store, each with its default and its unit.
 #[derive(Clone, Debug)]
 pub(crate) struct Bounds {
@@ -24,7 +34,7 @@ pub(crate) struct Bounds {
     pub(crate) snapshot_every_events: u32,
     pub(crate) hold_limit: Duration,
     pub(crate) command_timeout: Duration,
-    pub(crate) arbiters: usize,
+    pub(crate) threads: Threads,
 }
 
 impl Default for Bounds {
@@ -38,7 +48,7 @@ impl Default for Bounds {
             snapshot_every_events: 128,
             hold_limit: Duration::from_secs(5),
             command_timeout: Duration::from_secs(30),
-            arbiters: std::thread::available_parallelism().map_or(1, usize::from),
+            threads: Threads::Own(std::thread::available_parallelism().map_or(1, usize::from)),
         }
     }
 }

@@ -14,6 +14,8 @@ mod life;
 mod limiter;
 mod repository;
 mod request;
+#[cfg(feature = "testing")]
+mod simulated;
 mod system;
 pub mod telemetry;
 mod ticket;
@@ -23,9 +25,11 @@ mod verifier;
 pub use clock::{Clock, IdSource, Jitter};
 
 pub(crate) use call::CallOptions;
-pub(crate) use env::{Bounds, Env};
+pub(crate) use env::{Bounds, Env, Threads};
 pub(crate) use life::Standing;
 pub(crate) use request::Intent;
+#[cfg(feature = "testing")]
+pub(crate) use simulated::ThreadSystem;
 pub(crate) use system::{Runtime, Sources, StorageOpener};
 pub(crate) use unit::{AnyKey, HeldKey, Unit, begin};
 pub(crate) use verifier::{RecordRules, Verified};

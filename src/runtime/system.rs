@@ -13,7 +13,7 @@ use tokio::sync::{oneshot, watch};
 use super::clock::{
     Clock, CountedIds, IdSource, Jitter, RandomJitter, StoreTime, SystemClock, within,
 };
-use super::env::{Bounds, Counters, Env};
+use super::env::{Bounds, Counters, Env, Threads};
 use super::limiter::Limiter;
 use super::repository::{Repository, Work};
 use super::verifier::{RecordRules, Verifier};
@@ -33,8 +33,10 @@ pub(crate) struct Sources {
     pub(crate) jitter: Option<Arc<dyn Jitter>>,
 }
 
-struct Threads {
-    system: System,
+/// Who runs what of a store.
+struct Crew {
+    /// None when the threads are not the store's own.
+    system: Option<System>,
     keys: Vec<ArbiterHandle>,
     verifiers: Vec<ArbiterHandle>,
     repository: ArbiterHandle,
@@ -43,7 +45,7 @@ struct Threads {
 /// A running store.
 pub(crate) struct Runtime {
     pub(crate) directories: Arc<Directories>,
-    system: System,
+    system: Option<System>,
     background: ArbiterHandle,
     ended: Mutex<Option<oneshot::Receiver<()>>>,
 }
@@ -59,26 +61,30 @@ impl Runtime {
             Some(clock) => clock,
             None => Arc::new(SystemClock::start().map_err(no_thread)?),
         };
-        let (threads, ended) = start_threads(bounds.arbiters.max(1)).await?;
-        let stop = StopOnDrop(Some(threads.system.clone()));
+        let (crew, ended) = match bounds.threads {
+            Threads::Own(count) => start_threads(count.max(1)).await?,
+            #[cfg(feature = "testing")]
+            Threads::Here => join_thread()?,
+        };
+        let stop = StopOnDrop(crew.system.clone());
         let mut time = StoreTime::new(clock);
         let (opened, storage) = oneshot::channel();
         let open = open_storage(time.now());
-        threads.repository.spawn(async move {
+        crew.repository.spawn(async move {
             let _ = opened.send(open.await);
         });
         let storage = storage.await.map_err(|_| unavailable("opening the storage panicked"))??;
         time.hold_at_least(newest_time(&*storage).await?);
         let counters = Arc::new(Counters::default());
         let repository = Repository::start_on(
-            &threads.repository,
+            &crew.repository,
             Arc::clone(&storage),
             time.clone(),
             Arc::clone(&counters),
             bounds.command_timeout,
         );
         let limit = bounds.command_timeout;
-        let verifier = Verifier::new(rules, time.clone(), limit, threads.verifiers);
+        let verifier = Verifier::new(rules, time.clone(), limit, crew.verifiers);
         let env = Arc::new(Env {
             storage,
             repository,
@@ -92,13 +98,13 @@ impl Runtime {
             closing: AtomicBool::new(false),
             closed: watch::Sender::new(false),
         });
-        let directories = Arc::new(Directories::new(env, &threads.keys));
-        sweep_for_ever(&threads.repository, &directories);
+        let directories = Arc::new(Directories::new(env, &crew.keys));
+        sweep_for_ever(&crew.repository, &directories);
         stop.disarm();
         Ok(Self {
             directories,
-            system: threads.system,
-            background: threads.repository,
+            system: crew.system,
+            background: crew.repository,
             ended: Mutex::new(Some(ended)),
         })
     }
@@ -122,7 +128,7 @@ impl Runtime {
         let (done, closed) = oneshot::channel();
         env.repository.hand_over(Work::Close(done));
         let closed = within(&env.time, limit, closed).await;
-        self.system.stop();
+        self.stop();
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(ended) = ended {
             let _ = within(&env.time, limit, ended).await;
@@ -134,13 +140,19 @@ impl Runtime {
         }
         if drained { Ok(()) } else { Err(unavailable("commands were still under way")) }
     }
+
+    fn stop(&self) {
+        if let Some(system) = &self.system {
+            system.stop();
+        }
+    }
 }
 
 impl Drop for Runtime {
     /// Never blocks: what is under way is dropped as if the process had been killed.
     fn drop(&mut self) {
         self.directories.env.closing.store(true, Ordering::Release);
-        self.system.stop();
+        self.stop();
         self.directories.forget_all();
     }
 }
@@ -171,14 +183,14 @@ async fn newest_time(storage: &dyn Storage) -> Result<Timestamp> {
     Ok(newest.first().map_or_else(Timestamp::default, |event| event.recorded_at))
 }
 
-async fn start_threads(count: usize) -> Result<(Threads, oneshot::Receiver<()>)> {
+async fn start_threads(count: usize) -> Result<(Crew, oneshot::Receiver<()>)> {
     let (ready, started) = oneshot::channel();
     let (end, ended) = oneshot::channel();
     let run = move || {
         let runner = System::new();
         let threads = runner.block_on(async move {
-            Threads {
-                system: System::current(),
+            Crew {
+                system: Some(System::current()),
                 keys: (0..count).map(|_| Arbiter::new().handle()).collect(),
                 verifiers: (0..count).map(|_| Arbiter::new().handle()).collect(),
                 repository: Arbiter::new().handle(),
@@ -192,8 +204,23 @@ async fn start_threads(count: usize) -> Result<(Threads, oneshot::Receiver<()>)>
         let _ = end.send(());
     };
     thread::Builder::new().name("connector-store".to_owned()).spawn(run).map_err(no_thread)?;
-    let threads = started.await.map_err(|_| unavailable("the store's thread ended"))?;
-    Ok((threads, ended))
+    let crew = started.await.map_err(|_| unavailable("the store's thread ended"))?;
+    Ok((crew, ended))
+}
+
+/// All on the thread that this is called on, which goes on when the store ends.
+#[cfg(feature = "testing")]
+fn join_thread() -> Result<(Crew, oneshot::Receiver<()>)> {
+    let here = Arbiter::try_current()
+        .ok_or_else(|| Error::invalid("on_this_thread", "expected a simulated runtime"))?;
+    let (_, ended) = oneshot::channel();
+    let crew = Crew {
+        system: None,
+        keys: vec![here.clone()],
+        verifiers: vec![here.clone()],
+        repository: here,
+    };
+    Ok((crew, ended))
 }
 
 fn no_thread(error: std::io::Error) -> Error {

@@ -17,7 +17,7 @@ use crate::journal::{PostgresOptions, PostgresStorage};
 use crate::journal::{SqliteOptions, SqliteStorage, Synchronous};
 use crate::records::{MethodRegistry, SignerPolicy};
 use crate::runtime::{
-    Bounds, Clock, IdSource, Jitter, RecordRules, Runtime, Sources, StorageOpener,
+    Bounds, Clock, IdSource, Jitter, RecordRules, Runtime, Sources, StorageOpener, Threads,
 };
 
 /// A number of permits that can be waited for.
@@ -166,7 +166,15 @@ impl StoreBuilder {
 
     /// Threads for key actors (one for each core).
     pub const fn arbiters(mut self, arbiters: usize) -> Self {
-        self.bounds.arbiters = arbiters;
+        self.bounds.threads = Threads::Own(arbiters);
+        self
+    }
+
+    /// Runs on the thread that opens it, inside [`crate::testing::SimRuntime::block_on`], beside what
+    /// else runs there: for tests that must be the same each time. Elsewhere it can't be opened.
+    #[cfg(feature = "testing")]
+    pub const fn on_this_thread(mut self) -> Self {
+        self.bounds.threads = Threads::Here;
         self
     }
 

@@ -270,6 +270,7 @@ impl DueStream {
             changed.map_err(|_| Error::Closed)
         };
         tokio::select! {
+            biased;
             changed = committed => changed,
             () = env.closing() => Err(Error::Closed),
             () = sleep => Ok(()),

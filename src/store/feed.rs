@@ -209,6 +209,7 @@ impl EventStream {
             let time = self.store.env().time.clone();
             let is_shared = self.store.storage().is_shared();
             tokio::select! {
+                biased;
                 changed = self.committed.changed() => changed.map_err(|_| Error::Closed)?,
                 () = self.store.env().closing() => return Err(Error::Closed),
                 () = time.sleep(POLL_PAUSE), if is_shared => {}

@@ -38,7 +38,27 @@ impl SimClock {
 
     /// Lets time pass: wakes everybody whose time comes, in order.
     pub fn advance(&self, duration: Duration) {
+        let inner = self.lock();
+        self.pass(inner, duration);
+    }
+
+    /// Lets time pass up to the next sleeper that is waited for, and wakes it; false if there is none.
+    pub fn advance_to_next(&self) -> bool {
         let mut inner = self.lock();
+        while let Some(next) = inner.sleepers.first_entry() {
+            if next.get().is_closed() {
+                next.remove();
+                continue;
+            }
+            let (time, _) = *next.key();
+            let duration = time.saturating_sub(inner.elapsed);
+            self.pass(inner, duration);
+            return true;
+        }
+        false
+    }
+
+    fn pass(&self, mut inner: MutexGuard<'_, Inner>, duration: Duration) {
         inner.wall = inner.wall.plus(duration);
         inner.elapsed = inner.elapsed.saturating_add(duration);
         let now = inner.elapsed;

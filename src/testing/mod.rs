@@ -11,6 +11,7 @@ mod pgbouncer;
 mod postgres;
 #[cfg(all(unix, feature = "postgres"))]
 mod service;
+mod runtime;
 mod storage;
 
 pub use chance::{SeededIds, SeededJitter};
@@ -19,4 +20,5 @@ pub use clock::SimClock;
 pub use pgbouncer::TestPgBouncer;
 #[cfg(all(unix, feature = "postgres"))]
 pub use postgres::{Stop, TestPostgres};
+pub use runtime::SimRuntime;
 pub use storage::{Chances, Fault, FaultyStorage, Gate, Stage};
