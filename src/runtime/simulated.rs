@@ -15,7 +15,9 @@ pub(crate) struct ThreadSystem {
 
 impl ThreadSystem {
     /// `when_idle` is called whenever nothing can go on; it wakes something, or says that it can't.
-    pub(crate) fn new(when_idle: impl Fn() -> bool + Send + Sync + 'static) -> std::io::Result<Self> {
+    pub(crate) fn new(
+        when_idle: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> std::io::Result<Self> {
         let is_stuck = Arc::new(Notify::new());
         let stuck = Arc::clone(&is_stuck);
         let park = move || {
@@ -23,8 +25,7 @@ impl ThreadSystem {
                 stuck.notify_waiters();
             }
         };
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().on_thread_park(park).build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().on_thread_park(park).build()?;
         Ok(Self { runner: System::with_tokio_rt(|| runtime), is_stuck })
     }
 

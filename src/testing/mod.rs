@@ -9,9 +9,9 @@ mod clock;
 mod pgbouncer;
 #[cfg(all(unix, feature = "postgres"))]
 mod postgres;
+mod runtime;
 #[cfg(all(unix, feature = "postgres"))]
 mod service;
-mod runtime;
 mod storage;
 
 pub use chance::{SeededIds, SeededJitter};

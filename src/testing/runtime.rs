@@ -41,7 +41,7 @@ use crate::runtime::ThreadSystem;
 ///     clock.sleep(Duration::from_secs(3_600)).await;
 ///     lease.release().await?;
 ///     store.close().await?;
-///     Ok(clock.monotonic())
+///     Ok::<_, connector_store::Error>(clock.monotonic())
 /// })?;
 /// assert_eq!(passed?.as_secs(), 3_600);
 /// # Ok(())
