@@ -1,0 +1,227 @@
+//! All that a run has in common: time, database, hosts, what was promised, what was seen.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use connector_store::testing::{FaultyStorage, SimClock, Stage};
+use connector_store::{Clock as _, CommandId, Error, ErrorClass, MemoryJournal, Result};
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use super::audit::Audit;
+use super::chance::Chance;
+use super::history::{History, Violation};
+use super::host::Host;
+use super::promises::{Promises, Told};
+use super::work::Accounts;
+use super::{Config, Report};
+
+/// Tries of a command whose outcome is unknown or that was not done.
+const TRIES: usize = 6;
+
+/// See the module.
+pub struct World {
+    pub config: Config,
+    pub clock: SimClock,
+    pub journal: MemoryJournal,
+    pub hosts: Vec<Rc<Host>>,
+    pub accounts: Accounts,
+    pub audit: Rc<RefCell<Audit>>,
+    pub promises: RefCell<Promises>,
+    chance: RefCell<Chance>,
+    history: RefCell<History>,
+    violation: RefCell<Option<Violation>>,
+    commands: Cell<u64>,
+    is_worked: watch::Sender<bool>,
+    /// Its own, so that a batch that is written finds the way here from the storage's threads.
+    this: std::rc::Weak<Self>,
+}
+
+impl World {
+    pub fn new(config: Config, clock: SimClock) -> Rc<Self> {
+        let database = clock.clone();
+        let journal = MemoryJournal::shared(Arc::new(move || database.wall()));
+        let chance = Chance::new(config.seed);
+        Rc::new_cyclic(|this| Self {
+            hosts: (0..config.hosts).map(|number| Rc::new(Host::new(number))).collect(),
+            accounts: Accounts::new(&config, &clock),
+            audit: Rc::new(RefCell::new(Audit::new())),
+            promises: RefCell::default(),
+            chance: RefCell::new(chance),
+            history: RefCell::default(),
+            violation: RefCell::default(),
+            commands: Cell::new(0),
+            is_worked: watch::Sender::new(false),
+            this: this.clone(),
+            clock,
+            journal,
+            config,
+        })
+    }
+
+    pub fn chance<T>(&self, draw: impl FnOnce(&mut Chance) -> T) -> T {
+        draw(&mut self.chance.borrow_mut())
+    }
+
+    pub fn draw(&self) -> u64 {
+        self.chance(Chance::draw)
+    }
+
+    pub fn note(&self, who: &str, what: fmt::Arguments<'_>) {
+        self.history.borrow_mut().note(self.clock.monotonic(), who, what);
+    }
+
+    /// A rule is broken: the run ends.
+    pub fn violate(&self, rule: &'static str, how: impl fmt::Display) {
+        let mut violation = self.violation.borrow_mut();
+        if violation.is_none() {
+            let broken = Violation { rule, how: how.to_string() };
+            self.history.borrow_mut().note(
+                self.clock.monotonic(),
+                "CHECK",
+                format_args!("{broken}"),
+            );
+            *violation = Some(broken);
+            self.is_worked.send_replace(true);
+        }
+    }
+
+    /// Holds a rule.
+    pub fn hold(&self, rule: &'static str, holds: bool, how: impl FnOnce() -> String) {
+        if !holds {
+            self.violate(rule, how());
+        }
+    }
+
+    pub fn is_broken(&self) -> bool {
+        self.violation.borrow().is_some()
+    }
+
+    /// New work may begin.
+    pub fn goes_on(&self) -> bool {
+        !*self.is_worked.borrow()
+    }
+
+    pub async fn until_worked(&self) {
+        self.is_worked.subscribe().wait_for(|is| *is).await.unwrap();
+    }
+
+    pub fn commands(&self) -> u64 {
+        self.commands.get()
+    }
+
+    pub async fn rest(&self, from: u64, to: u64) {
+        let pause = self.chance(|chance| chance.millis(from, to));
+        self.clock.sleep(pause).await;
+    }
+
+    pub fn report(&self, took: Duration) -> Report {
+        Report {
+            history: self.history.take(),
+            violation: self.violation.take(),
+            commands: self.commands.get(),
+            took,
+        }
+    }
+
+    /// Looks at every batch as soon as it is written, before anybody hears of it.
+    pub fn watch(&self, faults: &FaultyStorage) {
+        let (journal, seen) = (self.journal.clone(), super::audit::Inbox::of(self));
+        faults.observe(move |stage, _| {
+            if stage == Stage::AfterCommit {
+                seen.take(&journal);
+            }
+        });
+    }
+
+    /// A call of a host's user: counted, and told in the history with what it came to.
+    pub async fn call<T>(
+        &self,
+        host: &Host,
+        what: &str,
+        call: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        host.unpaused().await;
+        let count = self.commands.get() + 1;
+        self.commands.set(count);
+        if count >= self.config.commands {
+            self.is_worked.send_replace(true);
+        }
+        let result = call.await;
+        let told = match &result {
+            Ok(_) => "ok",
+            Err(error) => error.code(),
+        };
+        self.note(&host.name, format_args!("{what}: {told}"));
+        self.audit();
+        result
+    }
+
+    /// A command under an id of the caller's, repeated with that id until it is known what became of
+    /// it, as far as that can be. What is told is held against the journal.
+    pub async fn command<T, F: Future<Output = Result<T>>>(
+        &self,
+        host: &Host,
+        what: &str,
+        command: impl Fn(CommandId) -> F,
+    ) -> Result<T> {
+        let id = self.new_id();
+        self.promises.borrow_mut().sent(id, what);
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let result = self.call(host, what, command(id)).await;
+            let told = match &result {
+                Ok(_) => Told::Done,
+                Err(Error::OutcomeUnknown { .. } | Error::InFlight { .. }) => Told::Unknown,
+                Err(_) if self.promises.borrow().of(id).is_some_and(|of| of.0 == Told::Unknown) => {
+                    // Of the first try nothing is known by it.
+                    Told::Unknown
+                }
+                Err(_) => Told::NotDone,
+            };
+            self.promises.borrow_mut().told(id, told);
+            self.check_promise(id, told, what);
+            let again = told == Told::Unknown
+                && matches!(&result, Err(error) if error.class() != ErrorClass::Refused);
+            if !again || tries == TRIES {
+                return result;
+            }
+            self.rest(50, 500).await;
+        }
+    }
+
+    /// What is told is so.
+    fn check_promise(&self, id: CommandId, told: Told, what: &str) {
+        let is_durable = self.audit.borrow().has(id)
+            || self.journal.tamper(|tables| tables.commands.contains_key(&id));
+        match told {
+            Told::Done => self.hold("acknowledged is durable", is_durable, || {
+                format!("{what} was acknowledged and is not in the journal")
+            }),
+            Told::NotDone => self.hold("refused has no effect", !is_durable, || {
+                format!("{what} was refused and is in the journal")
+            }),
+            Told::Unknown | Told::Nothing => {}
+        }
+    }
+
+    fn new_id(&self) -> Uuid {
+        let millis = u64::try_from(self.clock.wall().as_millis()).unwrap();
+        let mut random = [0; 10];
+        random[..8].copy_from_slice(&self.draw().to_be_bytes());
+        uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid()
+    }
+
+    /// Judges what was written since the last time.
+    pub fn audit(&self) {
+        self.audit.clone().borrow_mut().judge(self);
+    }
+
+    pub fn this(&self) -> Rc<Self> {
+        self.this.upgrade().unwrap()
+    }
+}
