@@ -23,6 +23,7 @@ use crate::engine::world::World;
 const COMPLETE: &str = "an incomplete receipt is never committed";
 const GUARD: &str = "the mass-delete guard holds";
 const CANDIDATES: &str = "candidates are what an enumeration lacked";
+const OWED: &str = "a lost cursor is settled by a receipt that was begun after it";
 const CHECKPOINT: &str = "the sweep checkpoint follows the candidates";
 
 /// A page of an enumeration as a host got it.
@@ -44,6 +45,8 @@ pub struct Commit {
 struct Receipt {
     sequence: i64,
     era: i64,
+    /// The version of its begin.
+    begun: i64,
     fingerprint: String,
     pages: Vec<Listed>,
     /// Once it is complete: the provider's count.
@@ -72,6 +75,8 @@ struct Swept {
     committed: BTreeSet<i64>,
     candidates: BTreeMap<DocumentId, Candidate>,
     checkpoint: (i64, i64),
+    /// The version at which the cursor was lost.
+    lost: Option<i64>,
 }
 
 impl Swept {
@@ -117,7 +122,7 @@ impl Receipts {
             }
             (StreamKey::Connector(owner, _), Event::Connector(event)) => {
                 if let Some(account) = account_of(world, owner) {
-                    self.receipt(world, account, event);
+                    self.receipt(world, account, written.version, event);
                     self.candidate(world, account, event);
                 }
             }
@@ -137,9 +142,12 @@ impl Receipts {
         receipt
     }
 
-    fn receipt(&mut self, world: &World, account: usize, event: &ConnectorEvent) {
+    fn receipt(&mut self, world: &World, account: usize, version: i64, event: &ConnectorEvent) {
         match event {
-            ConnectorEvent::ReceiptBegun(begun) => self.begun(account, begun),
+            ConnectorEvent::ReceiptBegun(begun) => self.begun(account, version, begun),
+            ConnectorEvent::CursorLost(lost) => {
+                self.partition(account, &lost.partition).lost = Some(version);
+            }
             ConnectorEvent::ReceiptExtended(extended) => self.extended(world, account, extended),
             ConnectorEvent::ReceiptCompleted(done) => self.completed(world, account, done),
             ConnectorEvent::ReceiptCommitted(done) => self.committed(world, account, done),
@@ -152,10 +160,11 @@ impl Receipts {
         }
     }
 
-    fn begun(&mut self, account: usize, begun: &ReceiptBegun) {
+    fn begun(&mut self, account: usize, version: i64, begun: &ReceiptBegun) {
         let receipt = Receipt {
             sequence: begun.receipt.sequence,
             era: begun.receipt.era,
+            begun: version,
             fingerprint: begun.receipt.fingerprint.clone(),
             ..Receipt::default()
         };
@@ -219,6 +228,9 @@ impl Receipts {
             swept.committed_era = done.era;
         }
         swept.committed.insert(done.key.sequence);
+        let settles = swept.lost.is_some_and(|lost| receipt.begun > lost);
+        world.hold(OWED, settles == done.settles_owed, || format!("{done:?}"));
+        swept.lost = swept.lost.filter(|_| !settles);
         self.newly.push(((account, done.key.partition.clone()), done.key.clone()));
         self.committed += 1;
     }

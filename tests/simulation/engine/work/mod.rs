@@ -67,7 +67,7 @@ enum Task {
     Sync,
 }
 
-const TASKS: [(usize, Task); 2] = [(4, Task::Trims), (4, Task::Sync)];
+const TASKS: [(usize, Task); 2] = [(4, Task::Trims), (8, Task::Sync)];
 
 /// Works until all is done.
 pub async fn labour(world: Rc<World>, host: Rc<Host>, store: Store, number: usize) {

@@ -19,20 +19,20 @@ enum Deed {
 }
 
 const DEEDS: [(usize, Deed); 4] =
-    [(60, Deed::Put), (15, Deed::Rename), (40, Deed::Remove), (1, Deed::Purge)];
+    [(120, Deed::Put), (30, Deed::Rename), (100, Deed::Remove), (1, Deed::Purge)];
 
 /// Lives as long as the work goes on.
 pub async fn live(world: Rc<World>) {
     let partitions = world.accounts.partitions.clone();
     for account in 0..world.accounts.all.len() {
         for partition in &partitions {
-            for _ in 0..10 {
+            for _ in 0..16 {
                 put(&world, account, partition);
             }
         }
     }
     while world.goes_on() {
-        world.rest(50, 2_000).await;
+        world.rest(10, 250).await;
         let account = world.chance(|chance| chance.below(world.accounts.all.len()));
         let at = world.chance(|chance| chance.below(partitions.len()));
         act(&world, account, &partitions[at]);

@@ -152,6 +152,11 @@ impl Visit<'_> {
         Ok(self.world().call(&self.worker.host, &what, call).await?)
     }
 
+    /// A request needs its time to the provider.
+    async fn reach(&self) {
+        self.world().rest(10, 400).await;
+    }
+
     async fn go(&mut self) -> Step {
         self.take_over().await?;
         let partitions = self.world().accounts.partitions.clone();
@@ -164,7 +169,7 @@ impl Visit<'_> {
         }
         let at = self.world().chance(|chance| chance.below(partitions.len()));
         self.sync(&partitions[at]).await?;
-        if self.drawn(500) {
+        if self.drawn(200) {
             self.lease = self.call("renew", self.lease.renew(LEASE)).await?;
         }
         self.candidates().await

@@ -35,6 +35,7 @@ impl Visit<'_> {
         if owed.iter().any(|owed| owed.partition == *partition) {
             return Ok(false);
         }
+        self.reach().await;
         let provider = &self.account().provider;
         let changes = match provider.changes(partition, &since) {
             Err(ProviderError::CursorExpired) => {

@@ -34,6 +34,7 @@ impl Visit<'_> {
             None => self.begin(partition, remote).await?,
         };
         loop {
+            self.reach().await;
             let provider = &self.account().provider;
             let listing = match provider.list(partition, place.next().as_ref(), PAGE) {
                 Err(ProviderError::CursorExpired) => {

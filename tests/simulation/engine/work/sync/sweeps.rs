@@ -33,6 +33,7 @@ impl Visit<'_> {
             if candidate.provenance.as_str() != self.account().provider.account() {
                 continue;
             }
+            self.reach().await;
             let (key, outcome) = (candidate.key(), self.look(&entity));
             let record = self.connector.record_sweep_outcome(&key, outcome);
             let what = format!("{}: {outcome:?}", candidate.document_id);
@@ -59,6 +60,7 @@ impl Visit<'_> {
     async fn end(&self, entity: &Entity) -> Step {
         let document = entity.document();
         let handle = self.session.document(&document);
+        self.reach().await;
         match self.look(entity) {
             SweepOutcome::Present => {
                 let abandon = handle.abandon_document_sweep();
