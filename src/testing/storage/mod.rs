@@ -194,3 +194,6 @@ impl std::fmt::Debug for FaultyStorage {
 #[cfg(test)]
 #[path = "storage_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+mod store_tests;
