@@ -209,6 +209,8 @@ fn a_watch_stands_until_the_written_value_is_read_or_its_time_is_over() {
         };
     }
     watch().when(seen(5, b"written")).then(&[DocumentEvent::WatchVerified]);
+    let read = watch().happened(&[DocumentEvent::WatchVerified]);
+    read.when(seen(6, b"other")).replies(DocumentReply::Verification(Verification::NoWatch));
 }
 
 #[test]

@@ -1,5 +1,13 @@
-//! What the tests of a host need: time that stands still, chance from a seed, storage that fails
-//! on purpose, servers of their own.
+//! What the tests of a host need. In reading order:
+//!
+//! - [`Scenario`]: given, when, then. What has happened to one key while time passed, a command, and the
+//!   answer, refusal, events and rows that it comes to. The rules alone, without a store.
+//! - [`SimClock`], [`SeededIds`], [`SeededJitter`]: time that stands still until it is told to pass, and
+//!   chance from a seed. Given to a store's builder, they make its runs repeatable.
+//! - [`FaultyStorage`]: any storage, which fails, stalls, loses an answer or a commit, is outrun by another
+//!   host, can't be reached, is full, or dies with its process, by a script ([`Fault`]) or by chance
+//!   ([`Chances`]).
+//! - `TestPostgres`, `TestPgBouncer`: servers of a test's own.
 //!
 //! Behind the feature `testing`. Nothing in the crate itself uses it.
 

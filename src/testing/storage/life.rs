@@ -15,6 +15,11 @@ impl FaultyStorage {
     /// this returns; one that the storage has begun is ended. Nothing is written later, and every call
     /// from now on, as well as those under way, never answers. So drop the store of the host, and do
     /// not close it.
+    ///
+    /// The loss of power takes no more than this: a batch is shown to readers and acknowledged once it is
+    /// synced, and what is not synced is the batch under way, which stays whole or not at all. A store
+    /// that acknowledged before [`append`](crate::journal::Storage::append) answered would lose what it
+    /// acknowledged.
     pub async fn kill(&self) {
         let mut is_killed = self.is_killed.write().await;
         if std::mem::replace(&mut *is_killed, true) {
