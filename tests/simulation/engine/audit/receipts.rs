@@ -88,6 +88,10 @@ impl Swept {
     }
 }
 
+fn float(count: u64) -> f64 {
+    f64::from(u32::try_from(count).unwrap())
+}
+
 type Name = (usize, PartitionId);
 
 /// See the module.
@@ -210,7 +214,7 @@ impl Receipts {
         world.hold(CANDIDATES, is_same, || format!("{done:?}, and {missing} of {known}"));
         let guard = commit.guard;
         let is_too_much = missing >= guard.min_count
-            && missing as f64 > guard.max_ratio * known as f64
+            && float(missing) > guard.max_ratio * float(known)
             || missing == known && expected != Some(0);
         world.hold(GUARD, guard.allow_mass_delete || known == 0 || !is_too_much, || {
             format!("{done:?}: {missing} of {known} would go")

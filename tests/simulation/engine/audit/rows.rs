@@ -71,10 +71,10 @@ impl Rows {
 
     pub(super) fn judge(&mut self, world: &World, written: &Written) {
         match (&written.key, &written.event) {
-            (StreamKey::Document(document), Event::Document(event)) => {
-                if Entity::of(document).is_some() {
-                    self.document(world, document, event);
-                }
+            (StreamKey::Document(document), Event::Document(event))
+                if Entity::of(document).is_some() =>
+            {
+                self.document(world, document, event);
             }
             (StreamKey::Connector(owner, _), Event::Connector(event)) => {
                 if let Some(account) = account_of(world, owner) {

@@ -10,6 +10,7 @@ mod receipts;
 mod sweeps;
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::time::Duration;
 
 use connector_store::testing::ProviderError;
@@ -27,14 +28,24 @@ use crate::engine::world::World;
 const LEASE: Duration = Duration::from_secs(4);
 
 /// Why a visit ends early. The next one goes on.
-#[derive(Debug)]
 enum Stop {
     Store(Error),
     Provider(ProviderError),
     /// The graph has let a newer holder in.
     Late,
-    /// It is another account, or the enumeration is not whole.
+    /// It is of another account, or nothing was said.
     Unusable,
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Store(error) => f.write_str(error.code()),
+            Self::Provider(error) => error.fmt(f),
+            Self::Late => f.write_str("a newer holder was here"),
+            Self::Unusable => f.write_str("what it was told is of no use"),
+        }
+    }
 }
 
 impl From<Error> for Stop {
@@ -116,7 +127,7 @@ pub async fn visit(worker: &Worker, at: usize, is_thorough: bool) -> bool {
     let mut visit = Visit { worker, at, lease, session, connector, places, begun, is_thorough };
     let stop = visit.go().await.err();
     if let Some(stop) = &stop {
-        world.note(&worker.name, format_args!("leaves a{at}: {stop:?}"));
+        world.note(&worker.name, format_args!("leaves a{at}: {stop}"));
     }
     let is_left = world.chance(|chance| chance.per_mille(100)) && !is_thorough;
     if !is_left {
