@@ -1,8 +1,8 @@
 //! No source entity that exists is ever swept.
 //!
-//! A host asks the provider right before it deletes a document, so the entity does not exist at that
-//! moment. One of the same name may come into being between that and the sweep of the rows: it is
-//! another one, which the next sync finds. No store can promise more.
+//! A host asks the provider before it deletes a document, so the entity does not exist at that moment.
+//! One of the same name may come into being between that and the sweep of the rows: it is another one,
+//! which the next sync finds. No store can promise more.
 
 use std::collections::BTreeMap;
 
@@ -18,18 +18,20 @@ const RULE: &str = "no source entity that exists is ever swept";
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Deletions {
-    /// Counts births and deletions, so that of two it is known which came first.
+    /// Counts births and questions, so that of two it is known which came first.
     moments: u64,
     /// When the entity of each name came into being for the last time.
     born: BTreeMap<(usize, PartitionId, SourceId), u64>,
-    /// Documents that a host has deleted and whose rows are still there: when, and under which lease.
+    /// Documents that a host has deleted and whose rows are still there: when the provider was asked,
+    /// and under which lease.
     deleted: BTreeMap<Entity, (u64, FencingToken)>,
     /// Documents that were swept.
     pub swept: u64,
 }
 
 impl Deletions {
-    fn moment(&mut self) -> u64 {
+    /// A new moment: later than all before.
+    pub fn moment(&mut self) -> u64 {
         self.moments += 1;
         self.moments
     }
@@ -40,11 +42,18 @@ impl Deletions {
         self.born.insert((account, partition.clone(), source_id.clone()), moment);
     }
 
-    /// A host deletes the document of an entity.
-    pub fn deleted(&mut self, world: &World, entity: &Entity, token: FencingToken) {
-        world.hold(RULE, !exists(world, entity), || format!("{entity:?} is deleted by a host"));
-        let moment = self.moment();
-        self.deleted.insert(entity.clone(), (moment, token));
+    /// A host deletes the document of an entity about which it has asked at a moment.
+    pub fn deleted(&mut self, world: &World, entity: &Entity, token: FencingToken, asked: u64) {
+        world.hold(RULE, self.is_gone(world, entity, asked), || {
+            format!("{entity:?} is deleted by a host")
+        });
+        self.deleted.insert(entity.clone(), (asked, token));
+    }
+
+    /// It does not exist, or is another one than when the provider was asked.
+    fn is_gone(&self, world: &World, entity: &Entity, asked: u64) -> bool {
+        let name = (entity.account, entity.partition.clone(), entity.source_id.clone());
+        !exists(world, entity) || self.born.get(&name).is_some_and(|born| *born > asked)
     }
 
     /// A host shows the document again.
@@ -65,12 +74,10 @@ impl Deletions {
             return;
         };
         self.swept += 1;
-        let Some((moment, token)) = self.deleted.remove(&entity) else {
+        let Some((asked, token)) = self.deleted.remove(&entity) else {
             return world.violate(RULE, format!("{document} is swept, and no host has deleted it"));
         };
-        let name = (entity.account, entity.partition.clone(), entity.source_id.clone());
-        let is_another = self.born.get(&name).is_some_and(|born| *born > moment);
-        world.hold(RULE, is_another || !exists(world, &entity), || format!("{document} is swept"));
+        world.hold(RULE, self.is_gone(world, &entity, asked), || format!("{document} is swept"));
         world.hold("no write under a lost lease", holder(entity.account) == Some(token), || {
             format!("{document} is swept under {token}, after it was lost")
         });

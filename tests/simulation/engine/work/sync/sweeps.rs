@@ -34,17 +34,18 @@ impl Visit<'_> {
                 continue;
             }
             self.reach().await;
+            let asked = self.moment();
             let (key, outcome) = (candidate.key(), self.look(&entity));
             let record = self.connector.record_sweep_outcome(&key, outcome);
             let what = format!("{}: {outcome:?}", candidate.document_id);
             if self.call(&what, record).await? == Some(CandidateState::Confirmed) {
-                self.delete(&entity, &key).await?;
+                self.delete(&entity, &key, asked).await?;
             }
         }
         Ok(())
     }
 
-    async fn delete(&self, entity: &Entity, key: &CandidateKey) -> Step {
+    async fn delete(&self, entity: &Entity, key: &CandidateKey, asked: u64) -> Step {
         let document = entity.document();
         if self.drawn(150) && !self.is_thorough {
             let failed = self.connector.record_sweep_apply_failure(key, "the graph is busy");
@@ -52,27 +53,45 @@ impl Visit<'_> {
         }
         let begin = self.session.document(&document);
         self.call(&format!("{document}: begin sweep"), begin.begin_document_sweep()).await?;
-        self.end(entity).await?;
+        // Not every host asks once more: what it was told just now is good enough.
+        let asked = Some(asked).filter(|_| self.drawn(400));
+        self.end(entity, asked).await?;
         self.call(&format!("{document}: applied"), self.connector.sweep_applied(key)).await
     }
 
-    /// Ends a begun sweep: the graph first, as only its rows say that it is to be deleted.
-    async fn end(&self, entity: &Entity) -> Step {
+    fn moment(&self) -> u64 {
+        self.world().audit.borrow_mut().deletions.moment()
+    }
+
+    /// Ends a begun sweep: the graph first, as only its rows say that it is to be deleted. Who has not
+    /// asked the provider in this visit does.
+    async fn end(&self, entity: &Entity, asked: Option<u64>) -> Step {
         let document = entity.document();
         let handle = self.session.document(&document);
-        self.reach().await;
-        match self.look(entity) {
-            SweepOutcome::Present => {
-                let abandon = handle.abandon_document_sweep();
-                return self.call(&format!("{document}: abandon sweep"), abandon).await;
+        let asked = match asked {
+            Some(asked) => asked,
+            None => {
+                self.reach().await;
+                let asked = self.moment();
+                match self.look(entity) {
+                    SweepOutcome::Absent => asked,
+                    SweepOutcome::Unknown => return Err(Stop::Unusable),
+                    SweepOutcome::Present => {
+                        let abandon = handle.abandon_document_sweep();
+                        return self.call(&format!("{document}: abandon sweep"), abandon).await;
+                    }
+                }
             }
-            SweepOutcome::Absent => {}
-            SweepOutcome::Unknown => return Err(Stop::Unusable),
-        }
+        };
         if !self.world().graph.borrow_mut().delete(entity, self.token()) {
             return Err(Stop::Late);
         }
-        self.world().audit.borrow_mut().deletions.deleted(self.world(), entity, self.token());
+        self.world().audit.borrow_mut().deletions.deleted(
+            self.world(),
+            entity,
+            self.token(),
+            asked,
+        );
         let marks = self.world().audit.borrow().erasure.of(&document);
         self.call(&format!("{document}: sweep"), handle.sweep_document_rows()).await?;
         self.world().audit.borrow_mut().erasure.erase(&document, marks);
@@ -94,7 +113,7 @@ impl Visit<'_> {
     pub(super) async fn finish_begun(&mut self) -> Step {
         for document in self.begun.clone() {
             let Some(entity) = Entity::of(&document) else { continue };
-            match self.end(&entity).await {
+            match self.end(&entity, None).await {
                 Err(Stop::Unusable) => {}
                 result => {
                     result?;
