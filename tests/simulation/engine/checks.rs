@@ -9,6 +9,7 @@ pub async fn at_the_end(world: &Rc<World>) {
     world.audit();
     promises(world);
     world.audit.borrow_mut().erasure.look(world);
+    syncs(world);
     whole(world).await;
 }
 
@@ -20,6 +21,19 @@ fn promises(world: &World) {
             audit.has(id) || world.journal.tamper(|tables| tables.commands.contains_key(&id));
         world.hold("acknowledged is durable", is_there, || format!("{what} is gone"));
     }
+}
+
+/// How much there was to be held to the rules of syncs.
+fn syncs(world: &World) {
+    let audit = world.audit.borrow();
+    let (checkpoints, committed) = (audit.rows.checkpoints, audit.receipts.committed);
+    let (swept, erased) = (audit.deletions.swept, audit.erasure.erased.len());
+    world.note(
+        "CHECK",
+        format_args!(
+            "{checkpoints} checkpoints, {committed} receipts, {swept} sweeps, {erased} marks erased"
+        ),
+    );
 }
 
 /// The chains hold, the rows are what the events come to, and rebuilding them changes nothing.

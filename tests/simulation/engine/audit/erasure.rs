@@ -49,7 +49,8 @@ impl Mark {
 #[derive(Debug, Default)]
 pub struct Erasure {
     standing: BTreeMap<DocumentId, BTreeSet<Mark>>,
-    erased: BTreeMap<Mark, DocumentId>,
+    /// Of which document each was.
+    pub erased: BTreeMap<Mark, DocumentId>,
     since_look: u64,
 }
 
@@ -87,10 +88,6 @@ impl Erasure {
     /// A document was swept, and with it these.
     pub fn erase(&mut self, document: &DocumentId, marks: BTreeSet<Mark>) {
         self.erased.extend(marks.into_iter().map(|mark| (mark, document.clone())));
-    }
-
-    pub fn erased(&self) -> &BTreeMap<Mark, DocumentId> {
-        &self.erased
     }
 
     pub(super) fn look_now_and_then(&mut self, world: &World) {
