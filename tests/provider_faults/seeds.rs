@@ -9,10 +9,10 @@ use connector_store::testing::{Provider, ProviderFault, SeededJitter, SimClock};
 
 use crate::common::*;
 
-const SEEDS: u64 = 40;
+const SEEDS: u64 = 30;
 const STEPS: u32 = 40;
 /// Of a thousand calls where a fault can strike.
-const PER_MILLE: u32 = 60;
+const PER_MILLE: u32 = 120;
 
 struct Walk {
     mirror: Mirror,
@@ -151,6 +151,8 @@ async fn whatever_the_provider_does_both_sides_agree_in_the_end() {
         walk(seed, &mut counts).await;
     }
     for (count, fault) in counts.iter().zip(ProviderFault::ALL) {
-        assert!(*count > 0, "{} never struck", fault.name());
+        // Who keeps the rules does not ask a provider for the time.
+        let is_asked = fault.name() != "clock_wrong";
+        assert_eq!(*count > 0, is_asked, "{} struck {count} times", fault.name());
     }
 }

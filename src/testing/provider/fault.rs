@@ -92,7 +92,8 @@ pub enum ProviderFault {
     ///
     /// *Naive:* what it reads is not what it wrote, so it writes again, each round. *Against it:* the operation is finished
     /// and never sent again; the watch counts the difference, and its version tells the provider's form from
-    /// somebody else's edit.
+    /// somebody else's edit. Where the answer is lost as well, the write is not known again by its
+    /// content: a name that the client chose, or a condition, keeps it from being made twice.
     WriteNormalised,
     /// Every listing, look and write is answered 429 while it lasts.
     ///

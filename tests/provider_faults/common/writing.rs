@@ -166,7 +166,16 @@ impl Mirror {
             Err(ProviderError::Gone) => None,
             Err(_) => return Ok(claimed.defer(DeferReason::Offline, PAUSE, false).await?),
         };
-        if standing.as_ref().map(|item| &item.content) == write.content.as_ref() {
+        let has_it = match write.op {
+            // The name is the client's own, so what stands there is ours, however the provider spells it.
+            OperationKind::Create => standing.is_some(),
+            // In another spelling it is not known again. Sent once more, the condition refuses it.
+            OperationKind::Update => {
+                standing.as_ref().map(|it| &it.content) == write.content.as_ref()
+            }
+            OperationKind::Delete => standing.is_none(),
+        };
+        if has_it {
             let version = standing.map(|item| item.version);
             return self.committed(id, claimed, request, write, version).await;
         }
