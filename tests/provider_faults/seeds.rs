@@ -32,17 +32,23 @@ impl Walk {
 
     /// Somebody else edits. They leave alone what the user makes.
     fn others_edit(&mut self) {
-        let name = source(format!("e{}", self.draw(14)));
-        match self.draw(4) {
-            0 => {
-                self.provider.remove(&home(), &name);
+        self.made += 1;
+        let mut theirs = self.provider.truth(&home());
+        theirs.retain(|item| !item.source_id.as_str().starts_with("mine"));
+        let at = self.draw(u32::try_from(theirs.len()).unwrap());
+        let name = theirs.get(usize::try_from(at).unwrap()).map(|item| item.source_id.clone());
+        match (self.draw(4), name) {
+            (0, Some(name)) => assert!(self.provider.remove(&home(), &name)),
+            (1, Some(name)) => {
+                let to = source(format!("moved{}", self.made));
+                assert!(self.provider.rename(&home(), &name, &to));
             }
-            1 => {
-                let to = source(format!("e{}", self.draw(14)));
-                self.provider.rename(&home(), &name, &to);
+            (2, Some(name)) => {
+                let content = titled(format!("theirs {}", self.made));
+                self.provider.put(&home(), &name, &content);
             }
             _ => {
-                self.made += 1;
+                let name = source(format!("e{}", self.draw(14)));
                 self.provider.put(&home(), &name, &titled(format!("theirs {}", self.made)));
             }
         }
