@@ -8,6 +8,7 @@
 //! - [`FaultyStorage`]: any storage, which fails, stalls, loses an answer or a commit, is outrun by another
 //!   host, can't be reached, is full, or dies with its process, by a script ([`Fault`]) or by chance
 //!   ([`Chances`]).
+//! - [`Provider`]: a provider with the faults of real ones ([`ProviderFault`]).
 //! - `TestPostgres`, `TestPgBouncer`: servers of a test's own.
 //!
 //! Behind the feature `testing`. Nothing in the crate itself uses it.
@@ -19,6 +20,7 @@ pub(crate) mod given;
 mod pgbouncer;
 #[cfg(all(unix, feature = "postgres"))]
 mod postgres;
+mod provider;
 mod runtime;
 mod scenario;
 #[cfg(all(unix, feature = "postgres"))]
@@ -32,6 +34,10 @@ pub use given::Then;
 pub use pgbouncer::TestPgBouncer;
 #[cfg(all(unix, feature = "postgres"))]
 pub use postgres::{Stop, TestPostgres};
+pub use provider::{
+    Change, Changes, Condition, Cursor, Item, Listing, Next, POISON, Provider, ProviderError,
+    ProviderFault, Version, Write,
+};
 pub use runtime::SimRuntime;
 pub use scenario::Scenario;
 pub use storage::{Chances, Fault, FaultyStorage, Gate, Stage};
