@@ -81,7 +81,7 @@ impl Walk {
             }
         };
         self.operations.push(op);
-        edited.unwrap();
+        assert!(matches!(edited, Ok(()) | Err(Failure::Died)), "{edited:?}");
     }
 
     /// What must not be, whenever it is looked.
@@ -113,6 +113,7 @@ async fn walk(seed: u64, counts: &mut [u64; ProviderFault::ALL.len()]) {
     };
     provider.chances(&ProviderFault::ALL.map(|fault| (fault, PER_MILLE)));
     for _ in 0..STEPS {
+        walk.mirror.dies = walk.draw(6) == 0;
         match walk.draw(5) {
             0 => walk.others_edit(),
             1 => walk.user_edits().await,
@@ -123,6 +124,7 @@ async fn walk(seed: u64, counts: &mut [u64; ProviderFault::ALL.len()]) {
         walk.assert_safe(seed);
     }
     provider.chances(&[]);
+    walk.mirror.dies = false;
     // Longer than the longest backoff of a candidate, and every fault.
     for _ in 0..3 {
         walk.mirror.rounds().await;

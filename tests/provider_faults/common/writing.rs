@@ -132,7 +132,11 @@ impl Mirror {
         if self.check_account().is_err() {
             return Ok(claimed.defer(DeferReason::AuthRequired, PAUSE, true).await?);
         }
-        match self.provider.write(write) {
+        let answer = self.provider.write(write);
+        if std::mem::take(&mut self.dies) {
+            return Err(Failure::Died);
+        }
+        match answer {
             Ok(version) => self.committed(id, claimed, request, write, version).await,
             Err(ProviderError::Gone) if write.op == OperationKind::Delete => {
                 self.committed(id, claimed, request, write, None).await
