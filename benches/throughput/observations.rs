@@ -17,7 +17,7 @@ use crate::table::{Line, median};
 
 /// A first put of each copy, on many documents.
 const PUT_NEW: &str = "put_observation_new";
-/// A first put of each copy, all on one document.
+/// A first put of each copy, all on one document. One that comes behind a higher one changes nothing.
 const PUT_HOT: &str = "put_observation_hot";
 /// A put of a copy that stands.
 const PUT_KNOWN: &str = "put_observation_known";
@@ -76,10 +76,10 @@ impl Round {
         }
     }
 
-    /// Calls `count` times, by so many callers. Gives calls per second.
-    async fn run(self: &Arc<Self>, call: Call, callers: usize, count: usize) -> Outcome<f64> {
+    /// Calls `count` times, by so many callers.
+    async fn run(self: &Arc<Self>, call: Call, callers: usize, count: usize) -> Outcome<Cost> {
         self.next.store(0, Ordering::Relaxed);
-        let begun = Instant::now();
+        let begun = Begun::now();
         let mut tasks = tokio::task::JoinSet::new();
         for _ in 0..callers {
             let round = Arc::clone(self);
@@ -96,8 +96,46 @@ impl Round {
         while let Some(done) = tasks.join_next().await {
             done??;
         }
-        Ok(count as f64 / begun.elapsed().as_secs_f64())
+        Ok(begun.cost_of(count))
     }
+}
+
+/// What calls cost.
+#[derive(Clone, Copy)]
+struct Cost {
+    per_second: f64,
+    /// Processor time of one, on all threads, in microseconds. None where it can't be told.
+    processor_us: Option<f64>,
+}
+
+struct Begun {
+    at: Instant,
+    processor_ticks: Option<f64>,
+}
+
+impl Begun {
+    fn now() -> Self {
+        Self { at: Instant::now(), processor_ticks: processor_ticks() }
+    }
+
+    fn cost_of(&self, count: usize) -> Cost {
+        let ticks = processor_ticks().zip(self.processor_ticks).map(|(now, then)| now - then);
+        Cost {
+            per_second: count as f64 / self.at.elapsed().as_secs_f64(),
+            processor_us: ticks.map(|ticks| ticks * TICK_US / count as f64),
+        }
+    }
+}
+
+/// A tick of the processor times that Linux tells processes, in microseconds.
+const TICK_US: f64 = 10_000.0;
+
+/// The processor time of this process, threads that have ended included. Linux tells it in the 14th
+/// and 15th field; the second one, a name, may hold spaces and ends with the last bracket.
+fn processor_ticks() -> Option<f64> {
+    let told = std::fs::read_to_string("/proc/self/stat").ok()?;
+    let fields = told.rsplit_once(')')?.1.split_whitespace().skip(11).take(2);
+    Some(fields.filter_map(|ticks| ticks.parse::<f64>().ok()).sum())
 }
 
 struct Bench {
@@ -142,34 +180,33 @@ impl Bench {
 }
 
 /// Verifies every token of the records strictly, on as many threads as there are cores. The
-/// messages and signatures are taken apart before. Gives verifications per second.
-fn verify_bare(key: &PublicKey, records: &[SignedRecord]) -> Outcome<f64> {
+/// messages and signatures are taken apart before.
+fn verify_bare(key: &PublicKey, records: &[SignedRecord]) -> Outcome<Cost> {
     let parsed: Vec<_> = records
         .iter()
         .map(|record| parse(record, &RecordLimits::default()))
         .collect::<Result<_, _>>()
         .map_err(|fault| fault.to_string())?;
     let threads = std::thread::available_parallelism()?.get();
-    let begun = Instant::now();
+    let begun = Begun::now();
     std::thread::scope(|scope| {
         let parts: Vec<_> = parsed
             .chunks(parsed.len().div_ceil(threads))
             .map(|part| scope.spawn(move || part.iter().all(|one| verify(one, key).is_ok())))
             .collect();
         let all = parts.into_iter().all(|part| part.join().unwrap_or(false));
-        let rate = records.len() as f64 / begun.elapsed().as_secs_f64();
-        if all { Ok(rate) } else { Err("a token does not verify".into()) }
+        if all { Ok(begun.cost_of(records.len())) } else { Err("a token does not verify".into()) }
     })
 }
 
 /// What the rounds of a cell came to.
 #[derive(Default)]
 struct Rates {
-    new: Vec<f64>,
-    bare: Vec<f64>,
-    known: Vec<f64>,
-    decisions: Vec<f64>,
-    nothing: Vec<f64>,
+    new: Vec<Cost>,
+    bare: Vec<Cost>,
+    known: Vec<Cost>,
+    decisions: Vec<Cost>,
+    nothing: Vec<Cost>,
     appends: u64,
     batches: u64,
 }
@@ -191,8 +228,8 @@ pub async fn run(
                 (DECISION, &rates.decisions, &rates.nothing),
                 (CALLERS, &rates.nothing, &Vec::new()),
             ];
-            let asked = quick.into_iter().filter(|(_, rates, _)| !rates.is_empty());
-            lines.extend(asked.map(|(name, rates, raw)| line(name, callers, rates, raw, 0.0)));
+            let asked = quick.into_iter().filter(|(_, costs, _)| !costs.is_empty());
+            lines.extend(asked.map(|(name, costs, raw)| line(name, callers, costs, raw, 0.0)));
         }
         if wants(PUT_HOT) {
             let rates = cell(directory, 1, callers, [false; 3]).await?;
@@ -219,10 +256,10 @@ async fn cell(
         let new = round.run(Call::Put, callers, count).await?;
         let after = bench.store.stats();
         let bare = verify_bare(&bench.key, &round.records)?;
-        let mut measured = [0.0; 3];
+        let mut measured = [None; 3];
         let calls = [Call::Put, Call::Decide, Call::Nothing];
         for (at, call) in calls.into_iter().enumerate().filter(|(at, _)| quick[*at]) {
-            measured[at] = round.run(call, callers, quick_calls).await?;
+            measured[at] = Some(round.run(call, callers, quick_calls).await?);
         }
         if n == 0 {
             continue;
@@ -230,9 +267,7 @@ async fn cell(
         rates.new.push(new);
         rates.bare.push(bare);
         let places = [&mut rates.known, &mut rates.decisions, &mut rates.nothing];
-        for (place, rate) in places.into_iter().zip(measured).filter(|(_, rate)| *rate > 0.0) {
-            place.push(rate);
-        }
+        places.into_iter().zip(measured).for_each(|(place, cost)| place.extend(cost));
         rates.appends += after.appends - before.appends;
         rates.batches += after.batches - before.batches;
     }
@@ -247,16 +282,24 @@ impl Rates {
     }
 }
 
-fn line(name: &'static str, callers: usize, rates: &[f64], raw: &[f64], mean_batch: f64) -> Line {
+fn line(name: &'static str, callers: usize, costs: &[Cost], raw: &[Cost], mean_batch: f64) -> Line {
+    let rates = |costs: &[Cost]| costs.iter().map(|cost| cost.per_second).collect::<Vec<f64>>();
+    // Ticks are coarse, so those of all rounds are put together.
+    let processor_us = |costs: &[Cost]| {
+        let told = costs.iter().map(|cost| cost.processor_us).sum::<Option<f64>>();
+        told.map(|sum| sum / costs.len().max(1) as f64)
+    };
+    let pairs = costs.iter().zip(raw);
     Line {
         name,
         backend: "sqlite",
         callers,
-        per_second: median(rates.to_vec()),
-        raw_per_second: median(raw.to_vec()),
-        ratio: median(rates.iter().zip(raw).map(|(one, other)| one / other).collect()),
+        per_second: median(rates(costs)),
+        raw_per_second: median(rates(raw)),
+        ratio: median(pairs.map(|(one, other)| one.per_second / other.per_second).collect()),
         mean_batch,
         row_at_a_time_per_second: None,
         bytes_per_key: None,
+        processor_us: processor_us(costs).zip(processor_us(raw)).map(<[f64; 2]>::from),
     }
 }
