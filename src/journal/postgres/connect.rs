@@ -5,6 +5,7 @@
 //! no prepared statement, no setting, no `LISTEN`. There every read is a transaction too.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -98,7 +99,8 @@ impl Connector {
             greeting: QUESTION.to_owned(),
             seen: Mutex::default(),
         };
-        let mut first = connector.open().await?;
+        let mode = connector.connect.get_ssl_mode();
+        let mut first = connector.open().await.map_err(|error| untrusted(error, mode))?;
         check_server(&mut first).await?;
         if connector.options.pooler.is_none() {
             connector.is_pooled = connector.finds_pooler(&mut first).await?;
@@ -304,6 +306,25 @@ fn check_mode(mode: PgSslMode, has_tls: bool) -> Result<()> {
         return Ok(());
     }
     Err(Error::invalid("url", "expected an sslmode that needs no TLS, or the crate feature `tls`"))
+}
+
+/// What is no passing fault of a server that is opened for the first time: it has no TLS, or a certificate
+/// that is not to be trusted, or the authority can't be read that would say so.
+fn untrusted(error: Error, mode: PgSslMode) -> Error {
+    let verifies = matches!(mode, PgSslMode::VerifyCa | PgSslMode::VerifyFull);
+    let Error::Storage { source: Some(source), .. } = &error else { return error };
+    let reason = match source.downcast_ref() {
+        Some(sqlx::Error::Tls(reason)) => reason.to_string(),
+        // What the handshake came to is an error of the connection.
+        Some(sqlx::Error::Io(reason)) if reason.kind() == ErrorKind::InvalidData => {
+            reason.to_string()
+        }
+        Some(sqlx::Error::Io(reason)) if verifies && reason.kind() == ErrorKind::NotFound => {
+            format!("sslrootcert: {reason}")
+        }
+        _ => return error,
+    };
+    Error::invalid("url", format!("expected a server to be trusted by its sslmode: {reason}"))
 }
 
 async fn check_server(session: &mut Session) -> Result<()> {
