@@ -205,6 +205,30 @@ mod tests {
     }
 
     #[test]
+    fn many_documents_are_asked_for_in_every_table_that_one_is_asked_for_in() -> Result<()> {
+        let names = ["d", "d 1", "e"];
+        let documents = names.map(DocumentId::new).into_iter().collect::<Result<BTreeSet<_>>>()?;
+        let of_all = rows_of_documents(&documents);
+        for document in &documents {
+            for of_one in rows_of(&StreamKey::Document(document.clone())) {
+                let found = of_all.iter().find(|query| query.table == of_one.table);
+                let Some(found) = found else { panic!("{:?}", of_one.table) };
+                for filter in &of_one.filters {
+                    let asked =
+                        found.filters.iter().any(|all| match (&filter.compare, &all.compare) {
+                            (Compare::Equal(one), Compare::In(all)) => all.contains(one),
+                            (Compare::Less(one), Compare::Less(all)) => one <= all,
+                            _ => false,
+                        });
+                    assert!(asked && found.after <= of_one.after, "{:?}", of_one.table);
+                }
+            }
+        }
+        assert!(rows_of_documents(&BTreeSet::new()).is_empty());
+        Ok(())
+    }
+
+    #[test]
     fn the_lease_of_an_operation_is_among_the_rows_of_its_document_alone() -> Result<()> {
         let (before, of, behind) = ("d", "d 1", "d 2");
         let operation_id = OperationId::new("\u{10ffff}")?;
