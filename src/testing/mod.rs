@@ -8,7 +8,7 @@
 //! - [`FaultyStorage`]: any storage, which fails, stalls, loses an answer or a commit, is outrun by another
 //!   host, can't be reached, is full, or dies with its process, by a script ([`Fault`]) or by chance
 //!   ([`Chances`]).
-//! - [`Provider`]: a provider with the faults of real ones ([`ProviderFault`]), for the tests of a connector.
+//! - [`Provider`]: a provider with the faults of real ones ([`ProviderFault`]).
 //! - `TestPostgres`, `TestPgBouncer`: servers of a test's own.
 //!
 //! Behind the feature `testing`. Nothing in the crate itself uses it.
