@@ -3,6 +3,11 @@
 //! Nothing is missed: it is told of each batch before anybody else is. A file for each family of
 //! rules.
 
+pub mod auths;
+pub mod due;
+pub mod leases;
+pub mod operations;
+pub mod progress;
 pub mod registers;
 
 use std::collections::BTreeMap;
@@ -56,7 +61,16 @@ pub struct Audit {
     /// The newest position that a command has written.
     commands: BTreeMap<CommandId, i64>,
     pub registers: registers::Registers,
+    pub operations: operations::Operations,
+    pub leases: leases::Leases,
+    pub progress: progress::Progress,
+    pub auths: auths::Auths,
+    /// How many looks at all rows are past.
+    looks: u64,
 }
+
+/// Calls between two looks at all rows.
+const LOOK_EVERY: u64 = 100;
 
 impl Audit {
     pub fn new() -> Self {
@@ -72,11 +86,26 @@ impl Audit {
         let records = std::mem::take(&mut self.inbox.0.lock().unwrap().1);
         for record in records {
             self.once(world, &record);
+            self.auths.judge_bytes(world, &record);
             let Some(written) = decode(record) else {
                 return world.violate("events can be read", "one can't");
             };
             self.registers.judge(world, &written);
+            self.leases.judge(world, &written);
+            self.operations.judge(world, &written);
+            self.progress.judge(world, &written);
+            self.auths.judge(world, &written);
         }
+        self.looks += 1;
+        if self.looks.is_multiple_of(LOOK_EVERY) {
+            self.look(world);
+        }
+    }
+
+    /// Holds all rows to what was written.
+    pub fn look(&self, world: &World) {
+        due::look(world);
+        self.auths.look(world);
     }
 
     /// What a command writes it writes once, in one go, and not after it was refused.

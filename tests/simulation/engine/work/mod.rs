@@ -1,11 +1,17 @@
 //! What the people of a host do. A file for each family of work.
 
+pub mod auths;
+pub mod edits;
+pub mod housekeeping;
+pub mod leases;
+pub mod plans;
+pub mod progress;
 pub mod trims;
 
 use std::rc::Rc;
 
 use connector_store::testing::SimClock;
-use connector_store::{ConnectorName, OwnerDid, Store};
+use connector_store::{ConnectorName, ConnectorRef, OwnerDid, Store};
 
 use super::Config;
 use super::host::Host;
@@ -16,6 +22,8 @@ use super::world::World;
 pub struct Accounts {
     pub connector: ConnectorName,
     pub all: Vec<Account>,
+    pub edits: plans::Edits,
+    pub begun: auths::Begun,
 }
 
 /// An owner's account at the provider.
@@ -25,12 +33,14 @@ pub struct Account {
 }
 
 impl Accounts {
-    pub fn new(config: &Config, _clock: &SimClock) -> Self {
+    pub fn new(config: &Config, clock: &SimClock) -> Self {
         let account =
             |number| Account { owner: OwnerDid::new(format!("did:web:o{number}")).unwrap() };
         Self {
             connector: ConnectorName::new("folder").unwrap(),
             all: (0..config.owners).map(account).collect(),
+            edits: plans::Edits::new(config, clock),
+            begun: auths::Begun::default(),
         }
     }
 }
@@ -44,12 +54,33 @@ pub struct Worker {
     pub name: String,
 }
 
+impl Worker {
+    /// Somebody's connector of this name.
+    pub fn account(&self, name: &str) -> ConnectorRef {
+        let all = &self.world.accounts.all;
+        let at = self.world.chance(|chance| chance.below(all.len()));
+        self.store.connector(&all[at].owner, &ConnectorName::new(name).unwrap())
+    }
+}
+
 #[derive(Clone, Copy)]
 enum Task {
     Trims,
+    Edits,
+    Progress,
+    Leases,
+    Auths,
+    Housekeeping,
 }
 
-const TASKS: [(usize, Task); 1] = [(4, Task::Trims)];
+const TASKS: [(usize, Task); 6] = [
+    (4, Task::Trims),
+    (12, Task::Edits),
+    (5, Task::Progress),
+    (3, Task::Leases),
+    (3, Task::Auths),
+    (1, Task::Housekeeping),
+];
 
 /// Works until all is done.
 pub async fn labour(world: Rc<World>, host: Rc<Host>, store: Store, number: usize) {
@@ -59,9 +90,23 @@ pub async fn labour(world: Rc<World>, host: Rc<Host>, store: Store, number: usiz
         worker.world.rest(1, 200).await;
         match worker.world.chance(|chance| chance.weighted(&TASKS)) {
             Task::Trims => trims::work(&worker).await,
+            Task::Edits => edits::work(&worker).await,
+            Task::Progress => progress::work(&worker).await,
+            Task::Leases => leases::work(&worker).await,
+            Task::Auths => auths::work(&worker).await,
+            Task::Housekeeping => housekeeping::work(&worker).await,
         }
     }
 }
 
 /// Brings to an end what was begun, once nothing goes wrong any more.
-pub async fn finish(_world: &Rc<World>) {}
+pub async fn finish(world: &Rc<World>) {
+    let host = Rc::clone(&world.hosts[0]);
+    let Some(life) = host.life() else { return };
+    let name = "finish".to_owned();
+    let worker = Worker { world: Rc::clone(world), host, store: life.store, name };
+    housekeeping::finish(&worker).await;
+    edits::finish(&worker).await;
+    leases::finish(&worker).await;
+    auths::finish(&worker).await;
+}
