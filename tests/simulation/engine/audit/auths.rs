@@ -107,7 +107,10 @@ impl Auths {
             });
             let answer = tables.commands.values().any(|(record, _)| has_secret(&record.answer));
             let found = snapshot.map(|(name, _)| format!("in the snapshot of {name}"));
-            let rows = tables.rows.range(first_row()..).take_while(|(key, _)| key.table == Table::PendingAuth);
+            let rows = tables
+                .rows
+                .range(first_row()..)
+                .take_while(|(key, _)| key.table == Table::PendingAuth);
             (found.or(answer.then(|| "in an answer".to_owned())), rows.count())
         });
         world.hold(SECRET, found.is_none(), || found.clone().unwrap_or_default());

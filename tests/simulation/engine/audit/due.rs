@@ -1,8 +1,8 @@
 //! Every state that is not final has a time at which it is looked at again: in the rows, since nothing
 //! else is asked after a restart.
 
-use connector_store::{Clock as _, Timestamp};
 use connector_store::domain::{OPERATION_DUE_COLUMN, Row, Table, Value};
+use connector_store::{Clock as _, Timestamp};
 
 use crate::engine::world::World;
 
@@ -13,7 +13,9 @@ const LONGEST_MILLIS: i64 = 24 * 3_600_000;
 /// Holds all rows to it.
 pub fn look(world: &World) {
     let until = world.clock.wall().plus_millis(LONGEST_MILLIS);
-    let lost = world.journal.tamper(|tables| tables.rows.values().find(|row| is_lost(row, until)).cloned());
+    let lost = world
+        .journal
+        .tamper(|tables| tables.rows.values().find(|row| is_lost(row, until)).cloned());
     world.hold(RULE, lost.is_none(), || format!("{lost:?}"));
 }
 

@@ -89,13 +89,25 @@ impl Leases {
         let Some(fence) = fence else { return };
         let standing = self.standing.get(&fence.scope);
         world.hold(FENCED, standing.is_some_and(|lease| lease.token == fence.token), || {
-            format!("{} at {} under {fence:?}: {standing:?}", written.key.stream_name(), written.position)
+            format!(
+                "{} at {} under {fence:?}: {standing:?}",
+                written.key.stream_name(),
+                written.position
+            )
         });
     }
 
-    fn sync(&mut self, world: &World, written: &Written, scope: LeaseScope, event: &ConnectorEvent) {
+    fn sync(
+        &mut self,
+        world: &World,
+        written: &Written,
+        scope: LeaseScope,
+        event: &ConnectorEvent,
+    ) {
         match event {
-            ConnectorEvent::LeaseAcquired(lease) => self.acquired(world, written, written.at, scope, lease),
+            ConnectorEvent::LeaseAcquired(lease) => {
+                self.acquired(world, written, written.at, scope, lease)
+            }
             ConnectorEvent::LeaseRenewed(renewed) => {
                 self.used(world, written, &scope, Step::Renew);
                 if let Some(lease) = self.standing.get_mut(&scope) {
@@ -113,7 +125,13 @@ impl Leases {
         }
     }
 
-    fn document(&mut self, world: &World, written: &Written, document: &DocumentId, event: &DocumentEvent) {
+    fn document(
+        &mut self,
+        world: &World,
+        written: &Written,
+        document: &DocumentId,
+        event: &DocumentEvent,
+    ) {
         let scope = |operation: &OperationId| LeaseScope::Operation {
             document_id: document.clone(),
             operation_id: operation.clone(),
@@ -169,12 +187,20 @@ impl Leases {
         }
     }
 
-    fn acquired(&mut self, world: &World, written: &Written, at: Timestamp, scope: LeaseScope, lease: &Lease) {
+    fn acquired(
+        &mut self,
+        world: &World,
+        written: &Written,
+        at: Timestamp,
+        scope: LeaseScope,
+        lease: &Lease,
+    ) {
         let before = self.standing.get(&scope);
-        let is_free = before.is_none_or(|before| {
-            before.holder == lease.holder || before.expires_at <= at
+        let is_free =
+            before.is_none_or(|before| before.holder == lease.holder || before.expires_at <= at);
+        world.hold(ONE_HOLDER, is_free, || {
+            format!("{scope} at {at:?}: {lease:?}, after {before:?}")
         });
-        world.hold(ONE_HOLDER, is_free, || format!("{scope} at {at:?}: {lease:?}, after {before:?}"));
         world.hold(ONE_HOLDER, lease.token.version == written.version, || {
             format!("{scope} with {lease:?} at version {}", written.version)
         });

@@ -109,7 +109,12 @@ impl Operations {
         world.hold(WATCHED, is_armed, || format!("{document} committed at {position}"));
     }
 
-    fn connector(&mut self, world: &World, connection: (OwnerDid, ConnectorName), event: &ConnectorEvent) {
+    fn connector(
+        &mut self,
+        world: &World,
+        connection: (OwnerDid, ConnectorName),
+        event: &ConnectorEvent,
+    ) {
         match event {
             ConnectorEvent::ConnectionForgetBegun(_) => {
                 self.forgetting.insert(connection);
@@ -119,16 +124,24 @@ impl Operations {
             }
             ConnectorEvent::ConnectionForgotten(_) => {
                 let unfinished = self.unfinished.get(&connection).copied().unwrap_or(0);
-                world.hold("no connection is forgotten while it may write", unfinished == 0, || {
-                    format!("{connection:?} has {unfinished} unfinished operations")
-                });
+                world.hold(
+                    "no connection is forgotten while it may write",
+                    unfinished == 0,
+                    || format!("{connection:?} has {unfinished} unfinished operations"),
+                );
                 self.forgetting.remove(&connection);
             }
             _ => {}
         }
     }
 
-    fn operation(&mut self, world: &World, written: &Written, document: &DocumentId, event: &DocumentEvent) {
+    fn operation(
+        &mut self,
+        world: &World,
+        written: &Written,
+        document: &DocumentId,
+        event: &DocumentEvent,
+    ) {
         match event {
             DocumentEvent::OperationCreated(created) => self.created(world, document, created),
             DocumentEvent::OperationClaimed(claimed) => self.claimed(world, claimed),
@@ -165,7 +178,8 @@ impl Operations {
                 let id = &finalized.operation_id;
                 self.finalized(world, id, &finalized.phase);
                 if world.accounts.edits.knows(id) && self.stage(id) == Some(Stage::Committed) {
-                    self.owes_watch = Some((written.command_id, written.position, document.clone()));
+                    self.owes_watch =
+                        Some((written.command_id, written.position, document.clone()));
                 }
             }
             DocumentEvent::Swept => self.swept(world, document),
@@ -184,12 +198,17 @@ impl Operations {
 
     fn created(&mut self, world: &World, document: &DocumentId, created: &OperationCreated) {
         let id = &created.operation_id;
-        world.hold("an operation's id is used once", !self.known.contains_key(id), || id.to_string());
-        let on_document = self.documents.entry(document.clone()).or_default();
-        let newest = on_document.iter().filter_map(|id| self.known.get(id)).map(|of| of.sequence).max();
-        world.hold("operations have an order", newest.is_none_or(|at| at < created.sequence), || {
-            format!("{id} is number {} after {newest:?}", created.sequence)
+        world.hold("an operation's id is used once", !self.known.contains_key(id), || {
+            id.to_string()
         });
+        let on_document = self.documents.entry(document.clone()).or_default();
+        let newest =
+            on_document.iter().filter_map(|id| self.known.get(id)).map(|of| of.sequence).max();
+        world.hold(
+            "operations have an order",
+            newest.is_none_or(|at| at < created.sequence),
+            || format!("{id} is number {} after {newest:?}", created.sequence),
+        );
         on_document.insert(id.clone());
         let connection = (created.owner.clone(), created.connector.clone());
         self.not_forgetting(world, id, &connection);
@@ -207,9 +226,11 @@ impl Operations {
     }
 
     fn not_forgetting(&self, world: &World, id: &OperationId, of: &(OwnerDid, ConnectorName)) {
-        world.hold("a connection that is forgotten claims nothing", !self.forgetting.contains(of), || {
-            format!("{id} of {of:?}")
-        });
+        world.hold(
+            "a connection that is forgotten claims nothing",
+            !self.forgetting.contains(of),
+            || format!("{id} of {of:?}"),
+        );
     }
 
     fn claimed(&mut self, world: &World, claimed: &OperationClaimed) {
@@ -223,9 +244,11 @@ impl Operations {
         world.hold(ONCE, claimed.reconcile == (before != Stage::Fresh), || {
             format!("{id} is claimed with {claimed:?} after {before:?}")
         });
-        world.hold("what is given back rests", not_before.is_none_or(|at| at <= claimed.at), || {
-            format!("{id} is claimed at {:?}, before {not_before:?}", claimed.at)
-        });
+        world.hold(
+            "what is given back rests",
+            not_before.is_none_or(|at| at <= claimed.at),
+            || format!("{id} is claimed at {:?}, before {not_before:?}", claimed.at),
+        );
         self.not_forgetting(world, id, &connection);
         self.refused.remove(id);
     }
@@ -270,9 +293,11 @@ impl Operations {
         self.watches.remove(document);
         for id in self.documents.remove(document).unwrap_or_default() {
             let Some(known) = self.known.get(&id) else { continue };
-            world.hold("no document is swept while it may be written", known.stage.is_final(), || {
-                format!("{} with {id}: {:?}", known.document, known.stage)
-            });
+            world.hold(
+                "no document is swept while it may be written",
+                known.stage.is_final(),
+                || format!("{} with {id}: {:?}", known.document, known.stage),
+            );
         }
     }
 

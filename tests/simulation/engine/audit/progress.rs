@@ -75,7 +75,8 @@ impl Progress {
                 let left = Left::of(record);
                 let holds = match before {
                     Some(of) => {
-                        let is_next = (of.version + 1, of.incarnation) == (left.version, left.incarnation);
+                        let is_next =
+                            (of.version + 1, of.incarnation) == (left.version, left.incarnation);
                         is_next && self.is_computed_from(&written.key, of.count, left)
                     }
                     None => left.count == 1 && self.is_new(left),
@@ -107,10 +108,21 @@ impl Progress {
         left.version == 0 && !self.incarnations.contains(&left.incarnation)
     }
 
-    fn left(&mut self, world: &World, written: &Written, left: Left, before: Option<Left>, holds: bool) {
+    fn left(
+        &mut self,
+        world: &World,
+        written: &Written,
+        left: Left,
+        before: Option<Left>,
+        holds: bool,
+    ) {
         let holds = holds && !self.written.contains_key(&left.number);
         world.hold(NONE_LOST, holds, || {
-            format!("{} at {}: {left:?} after {before:?}", written.key.stream_name(), written.position)
+            format!(
+                "{} at {}: {left:?} after {before:?}",
+                written.key.stream_name(),
+                written.position
+            )
         });
         world.hold("refused has no effect", !self.refused.contains(&left.number), || {
             format!("progress {} was refused, and written at {}", left.number, written.position)
@@ -127,7 +139,13 @@ impl Progress {
     }
 
     /// The writer of this number was told that it is done.
-    pub fn done(&mut self, world: &World, key: &StreamKey, number: u64, version: Option<ProgressVersion>) {
+    pub fn done(
+        &mut self,
+        world: &World,
+        key: &StreamKey,
+        number: u64,
+        version: Option<ProgressVersion>,
+    ) {
         let written = self.written.get(&number).copied();
         let holds = match (written, version) {
             (Some((_, left)), Some(told)) => {

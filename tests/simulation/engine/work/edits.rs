@@ -137,7 +137,8 @@ async fn pursue(worker: &Worker, plan: &Rc<Plan>) -> Result<()> {
     // What is finished is only told, and leaves nothing under the command's id: as a refusal does.
     let finished = RefCell::new(None);
     let claim = |id| {
-        let (document, holder, finished) = (document.with_command_id(id), holder.clone(), &finished);
+        let (document, holder, finished) =
+            (document.with_command_id(id), holder.clone(), &finished);
         async move {
             match document.claim_operation(&plan.request, &holder, ttl).await? {
                 Claim::Attempt(claimed) => Ok((claimed, true)),
@@ -203,11 +204,14 @@ impl Hand<'_> {
             3 => return self.unknown().await,
             // Of what may still leave late nobody knows that it will never be made.
             4 if !self.plan.has_condition() => {
-                return self.step(Step::Finalize, |of| async move { of.finalize_dead("given up").await }).await;
+                return self
+                    .step(Step::Finalize, |of| async move { of.finalize_dead("given up").await })
+                    .await;
             }
             5..8 => {
                 let ttl = world.chance(|chance| chance.millis(2_000, 10_000));
-                self.claimed = self.step(Step::Renew, |of| async move { of.renew(ttl).await }).await?;
+                self.claimed =
+                    self.step(Step::Renew, |of| async move { of.renew(ttl).await }).await?;
             }
             8..12 => world.rest(1, 12_000).await,
             _ => {}

@@ -11,7 +11,12 @@ pub async fn work(worker: &Worker) {
     let (world, host, store) = (&worker.world, &worker.host, &worker.store);
     let _ = match world.chance(|chance| chance.below(16)) {
         0..4 => {
-            world.call(host, "passivate", async { store.passivate_all(); Ok(()) }).await
+            world
+                .call(host, "passivate", async {
+                    store.passivate_all();
+                    Ok(())
+                })
+                .await
         }
         4..6 => {
             let age = world.chance(|chance| chance.millis(5_000, 300_000));
@@ -29,9 +34,9 @@ pub async fn work(worker: &Worker) {
 async fn verify(worker: &Worker) -> Result<()> {
     let report = worker.world.call(&worker.host, "verify", worker.store.verify()).await?;
     let is_sound = report.damages.is_empty();
-    worker.world.hold("the journal and its rows are sound", is_sound, || {
-        format!("{:?}", report.damages)
-    });
+    worker
+        .world
+        .hold("the journal and its rows are sound", is_sound, || format!("{:?}", report.damages));
     Ok(())
 }
 
@@ -49,7 +54,8 @@ async fn forget(worker: &Worker) -> Result<()> {
     let names = [plans::CONNECTOR, progress::CONNECTOR, leases::CONNECTOR];
     let (account, name) =
         world.chance(|chance| (chance.below(world.accounts.all.len()), names[chance.below(3)]));
-    let (owner, connector) = (&world.accounts.all[account].owner, ConnectorName::new(name).unwrap());
+    let (owner, connector) =
+        (&world.accounts.all[account].owner, ConnectorName::new(name).unwrap());
     let call = worker.store.forget_connection(owner, &connector);
     world.call(&worker.host, &format!("forget {name} of {owner}"), call).await
 }

@@ -3,7 +3,8 @@
 
 use connector_store::domain::Fence;
 use connector_store::{
-    ConnectorName, ConnectorRef, DocumentId, Error, Holder, Json, Lease, LeaseScope, Result, StreamKey, SyncStatus,
+    ConnectorName, ConnectorRef, DocumentId, Error, Holder, Json, Lease, LeaseScope, Result,
+    StreamKey, SyncStatus,
 };
 
 use super::{Worker, progress};
@@ -50,7 +51,8 @@ async fn acquire(worker: &Worker, at: &ConnectorRef) -> Result<Lease> {
     let world = &worker.world;
     world.audit.borrow_mut().leases.is_told(&scope(at));
     // Under the name of the host, its people take it from each other.
-    let (whole, ttl) = world.chance(|chance| (chance.per_mille(200), chance.millis(500, LONGEST_MILLIS)));
+    let (whole, ttl) =
+        world.chance(|chance| (chance.per_mille(200), chance.millis(500, LONGEST_MILLIS)));
     let holder = if whole { worker.host.holder() } else { Holder::new(&worker.name).unwrap() };
     let acquire = |id| {
         let (at, holder) = (at.with_command_id(id), holder.clone());

@@ -207,10 +207,13 @@ impl Edits {
                 return newest;
             }
         }
-        let (draw, with_condition) = world.chance(|chance| (chance.below(3), chance.per_mille(300)));
+        let (draw, with_condition) =
+            world.chance(|chance| (chance.below(3), chance.per_mille(300)));
         let (op, condition) = match &stands {
             None => (OperationKind::Create, Condition::IfNoneMatch),
-            Some(item) if draw == 0 => (OperationKind::Delete, Condition::IfMatch(item.version.clone())),
+            Some(item) if draw == 0 => {
+                (OperationKind::Delete, Condition::IfMatch(item.version.clone()))
+            }
             Some(item) => (OperationKind::Update, Condition::IfMatch(item.version.clone())),
         };
         let condition = match (with_condition, draw) {
@@ -247,7 +250,14 @@ impl Edits {
         };
         let (partition, source_id) = (self.partition.clone(), source(document));
         let write = Write { operation_id, partition, op, source_id, content, condition };
-        Plan { document: document.clone(), request, write, stopped: Cell::new(0), pursued: Cell::new(0), is_closed: Cell::new(false) }
+        Plan {
+            document: document.clone(),
+            request,
+            write,
+            stopped: Cell::new(0),
+            pursued: Cell::new(0),
+            is_closed: Cell::new(false),
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! Progress: sync states that everybody moves on, replaces, deletes and reads.
 
 use connector_store::{
-    ConnectorRef, Error, Json, ProgressVersion, Result, Rfc3339, StreamKey, SyncProgress, SyncState,
-    SyncStateInput, SyncStatus, Timestamp,
+    ConnectorRef, Error, Json, ProgressVersion, Result, Rfc3339, StreamKey, SyncProgress,
+    SyncState, SyncStateInput, SyncStatus, Timestamp,
 };
 
 use super::Worker;
@@ -99,8 +99,9 @@ async fn update_with(worker: &Worker, at: &ConnectorRef) -> Result<()> {
 async fn set(worker: &Worker, at: &ConnectorRef) -> Result<()> {
     let world = &worker.world;
     let number = world.draw() >> 12;
-    let status = world
-        .chance(|chance| [SyncStatus::Idle, SyncStatus::Syncing, SyncStatus::Error][chance.below(3)]);
+    let status = world.chance(|chance| {
+        [SyncStatus::Idle, SyncStatus::Syncing, SyncStatus::Error][chance.below(3)]
+    });
     let input = input(number, status);
     let set = |id| {
         let (at, input) = (at.with_command_id(id), input.clone());
