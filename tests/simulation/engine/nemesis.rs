@@ -21,7 +21,7 @@ pub struct Faults {
 impl Faults {
     /// Nothing goes wrong.
     pub const NONE: Self = Self {
-        storage: Chances { fail: 0, passing: 0, lose_acknowledgement: 0, lose_commit: 0, stall: 0 },
+        storage: Chances::NONE,
         kills: 0,
         pauses: 0,
         cuts: 0,
@@ -35,6 +35,7 @@ impl Faults {
             lose_acknowledgement: 15,
             lose_commit: 15,
             stall: 100,
+            ..Chances::NONE
         },
         kills: 2,
         pauses: 3,
