@@ -1,7 +1,7 @@
 //! Pending authorizations: each is handed out once at most, and nothing of a secret is anywhere but in
 //! its row, which dies with it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use connector_store::domain::Table;
 use connector_store::domain::auth::PendingAuthEvent;
@@ -30,6 +30,8 @@ pub struct Auths {
     stages: BTreeMap<StreamKey, Stage>,
     /// How many callers got each.
     handed_out: BTreeMap<StreamKey, u32>,
+    /// Those that were begun once more when they had ended.
+    begun_again: BTreeSet<StreamKey>,
     /// Connections whose forgetting takes authorizations before they expire.
     forgetting: usize,
     /// The latest that anybody has deleted up to.
@@ -62,7 +64,11 @@ impl Auths {
         let before = self.stages.get(&written.key).copied();
         let (after, holds) = match (event, before) {
             (PendingAuthEvent::PendingAuthCreated(created), before) => {
-                (Stage::Pending { expires_at: created.expires_at }, before.is_none())
+                // Of a stream that retention has dropped nobody knows any more.
+                let is_free = written.version == 1 || before == Some(Stage::Expired);
+                self.begun_again.extend(before.map(|_| written.key.clone()));
+                self.handed_out.remove(&written.key);
+                (Stage::Pending { expires_at: created.expires_at }, is_free)
             }
             (PendingAuthEvent::PendingAuthConsumed(_), before) => {
                 (Stage::Consumed, matches!(before, Some(Stage::Pending { .. })))
@@ -83,6 +89,10 @@ impl Auths {
 
     pub fn is_pending(&self, key: &StreamKey) -> bool {
         matches!(self.stages.get(key), Some(Stage::Pending { .. }))
+    }
+
+    pub fn is_begun_again(&self, key: &StreamKey) -> bool {
+        self.begun_again.contains(key)
     }
 
     pub fn pending(&self) -> usize {

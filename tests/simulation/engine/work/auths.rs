@@ -57,7 +57,10 @@ async fn create(worker: &Worker) {
     if again && world.audit.borrow().auths.is_pending(&key) {
         let call = worker.store.create_pending_auth(record);
         let again = world.call(&worker.host, "begin it again", call).await;
-        world.hold("an authorization is begun once", again.is_err(), || format!("{again:?}"));
+        let is_free = world.audit.borrow().auths.is_begun_again(&key);
+        world.hold("an authorization is begun once", again.is_err() || is_free, || {
+            format!("{again:?}")
+        });
         not_told(worker, again.err());
     }
 }

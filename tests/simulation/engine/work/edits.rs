@@ -8,12 +8,13 @@ use std::time::Duration;
 use connector_store::testing::ProviderError;
 use connector_store::{
     Claim, ClaimedOperation, Clock as _, DeferReason, Digest, DocumentId, DueWork, Error, Holder,
-    LeaseScope, OperationFilter, OperationPhase, OperationState, Result, SendPermit, Verification,
+    LeaseScope, OperationFilter, OperationPhase, OperationState, Result, SendPermit,
     WatchExpectation, WatchReason, Work,
 };
 
 use super::Worker;
 use super::plans::{self, Answer, Plan, Pursuit, Stopped, source};
+use super::watches::verify;
 use crate::engine::audit::leases::Step;
 use crate::engine::world::World;
 
@@ -323,34 +324,6 @@ impl Hand<'_> {
             Err(error) => Err(error),
         }
     }
-}
-
-/// Looks whether the provider shows what was written.
-async fn verify(worker: &Worker, document: &DocumentId) -> Result<()> {
-    let world = &worker.world;
-    let edits = &world.accounts.edits;
-    worker.host.unpaused().await;
-    let fetched_at = edits.stamp(world);
-    let observed = match edits.read(document) {
-        Ok(content) => Some(Digest::of(content.as_str().as_bytes())),
-        Err(ProviderError::Gone) => None,
-        Err(_) => return Ok(()),
-    };
-    let handle = worker.store.document(document);
-    let verify = |id| {
-        let (handle, fetched_at) = (handle.with_command_id(id), fetched_at.clone());
-        async move { handle.record_verification(&fetched_at, observed).await }
-    };
-    let seen = world.command(&worker.host, &format!("verify {document}"), verify).await?;
-    if seen == Verification::Expired {
-        // The provider's own spelling, which somebody has looked at.
-        let disarm = |id| {
-            let handle = handle.with_command_id(id);
-            async move { handle.disarm_watch().await }
-        };
-        world.command(&worker.host, &format!("disarm {document}"), disarm).await?;
-    }
-    Ok(())
 }
 
 /// All operations come to their end, and all watches, once nothing fails.

@@ -7,6 +7,7 @@ pub mod leases;
 pub mod plans;
 pub mod progress;
 pub mod trims;
+pub mod watches;
 
 use std::rc::Rc;
 
