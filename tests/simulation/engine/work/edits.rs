@@ -187,8 +187,7 @@ impl Hand<'_> {
             world.audit.borrow_mut().leases.call(&self.scope, step, self.claimed.token());
             let result = world.call(&self.worker.host, &what, call(self.claimed.clone())).await;
             let is_certain = !matches!(&result, Err(error) if error.is_retryable() || matches!(error, Error::OutcomeUnknown { .. }));
-            // What was marked perhaps is not marked again: the first mark may stand.
-            if is_certain || step == Step::Mark || tries == TRIES {
+            if is_certain || tries == TRIES {
                 return result;
             }
             world.rest(50, 2_000).await;
@@ -225,7 +224,13 @@ impl Hand<'_> {
                 of.mark_send_started().await
             }
         });
-        match mark.await {
+        let mark = mark.await;
+        if mark.is_ok() && world.chance(|chance| chance.per_mille(100)) {
+            let again =
+                self.step(Step::Mark, |of| async move { of.mark_send_started().await }).await;
+            world.hold("an operation is marked once", again.is_err(), || format!("{again:?}"));
+        }
+        match mark {
             Ok(permit) => self.send(permit, called.get()).await,
             Err(Error::LeaseExpired { .. }) => {
                 self.step(Step::Release, |of| async move { of.release().await }).await
