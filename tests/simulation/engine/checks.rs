@@ -7,6 +7,7 @@ use super::world::World;
 /// Everything, once nothing goes wrong any more.
 pub async fn at_the_end(world: &Rc<World>) {
     world.audit();
+    world.audit.borrow().look(world);
     promises(world);
     world.audit.borrow_mut().erasure.look(world);
     syncs(world);

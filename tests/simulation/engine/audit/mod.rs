@@ -3,8 +3,13 @@
 //! Nothing is missed: it is told of each batch before anybody else is. A file for each family of
 //! rules.
 
+pub mod auths;
 pub mod deletions;
+pub mod due;
 pub mod erasure;
+pub mod leases;
+pub mod operations;
+pub mod progress;
 pub mod receipts;
 pub mod registers;
 pub mod rows;
@@ -64,7 +69,16 @@ pub struct Audit {
     pub receipts: receipts::Receipts,
     pub deletions: deletions::Deletions,
     pub erasure: erasure::Erasure,
+    pub operations: operations::Operations,
+    pub leases: leases::Leases,
+    pub progress: progress::Progress,
+    pub auths: auths::Auths,
+    /// How many looks at all rows are past.
+    looks: u64,
 }
+
+/// Calls between two looks at all rows.
+const LOOK_EVERY: u64 = 100;
 
 impl Audit {
     pub fn new() -> Self {
@@ -84,6 +98,7 @@ impl Audit {
                 self.settle(world);
             }
             self.once(world, &record);
+            self.auths.judge_bytes(world, &record);
             let Some(written) = decode(record) else {
                 return world.violate("events can be read", "one can't");
             };
@@ -92,15 +107,29 @@ impl Audit {
             self.receipts.judge(world, &written);
             self.deletions.judge(world, &written, |account| self.rows.holder(account));
             self.erasure.judge(&written);
+            self.leases.judge(world, &written);
+            self.operations.judge(world, &written);
+            self.progress.judge(world, &written);
+            self.auths.judge(world, &written);
         }
         self.settle(world);
         self.erasure.look_now_and_then(world);
+        self.looks += 1;
+        if self.looks.is_multiple_of(LOOK_EVERY) {
+            self.look(world);
+        }
     }
 
     /// An append has been read as a whole.
     fn settle(&mut self, world: &World) {
         self.rows.settle(world);
         self.receipts.settle(world);
+    }
+
+    /// Holds all rows to what was written.
+    pub fn look(&self, world: &World) {
+        due::look(world);
+        self.auths.look(world);
     }
 
     /// What a command writes it writes once, in one go, and not after it was refused.
