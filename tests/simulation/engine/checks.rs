@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use super::tamper;
 use super::world::World;
 
 /// Everything, once nothing goes wrong any more.
@@ -32,6 +33,7 @@ pub async fn whole(world: &Rc<World>) {
         }
         Err(error) => world.violate("the journal and its rows are sound", error),
     }
+    tamper::event(world, &life.store).await;
     match life.store.rebuild().await {
         Ok(report) => {
             world.hold("rebuilding changes no row", report.written + report.removed == 0, || {

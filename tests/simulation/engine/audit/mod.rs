@@ -3,6 +3,7 @@
 //! Nothing is missed: it is told of each batch before anybody else is. A file for each family of
 //! rules.
 
+pub mod decisions;
 pub mod registers;
 
 use std::collections::BTreeMap;
@@ -56,6 +57,7 @@ pub struct Audit {
     /// The newest position that a command has written.
     commands: BTreeMap<CommandId, i64>,
     pub registers: registers::Registers,
+    pub decisions: decisions::Decisions,
 }
 
 impl Audit {
@@ -76,6 +78,7 @@ impl Audit {
                 return world.violate("events can be read", "one can't");
             };
             self.registers.judge(world, &written);
+            self.decisions.judge(world, &written);
         }
     }
 

@@ -1,5 +1,6 @@
 //! What the people of a host do. A file for each family of work.
 
+pub mod observations;
 pub mod trims;
 
 use std::rc::Rc;
@@ -47,9 +48,10 @@ pub struct Worker {
 #[derive(Clone, Copy)]
 enum Task {
     Trims,
+    Observations,
 }
 
-const TASKS: [(usize, Task); 1] = [(4, Task::Trims)];
+const TASKS: [(usize, Task); 2] = [(4, Task::Trims), (4, Task::Observations)];
 
 /// Works until all is done.
 pub async fn labour(world: Rc<World>, host: Rc<Host>, store: Store, number: usize) {
@@ -59,9 +61,12 @@ pub async fn labour(world: Rc<World>, host: Rc<Host>, store: Store, number: usiz
         worker.world.rest(1, 200).await;
         match worker.world.chance(|chance| chance.weighted(&TASKS)) {
             Task::Trims => trims::work(&worker).await,
+            Task::Observations => observations::work(&worker).await,
         }
     }
 }
 
 /// Brings to an end what was begun, once nothing goes wrong any more.
-pub async fn finish(_world: &Rc<World>) {}
+pub async fn finish(world: &Rc<World>) {
+    observations::converge(world).await;
+}
