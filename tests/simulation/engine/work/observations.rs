@@ -305,14 +305,12 @@ impl<'a> Place<'a> {
 
     /// The decision stays: the audit sees to it.
     async fn prune(&self) -> Result<()> {
-        let (world, host, floor) = (self.world(), &*self.worker.host, self.floor().await);
+        let (world, host) = (self.world(), &*self.worker.host);
         let issuer = self.device().signer.issuer();
         let handle = self.store.document(&self.document);
         let prune = handle.prune_observation_copy(&self.owner, issuer);
         world.call(host, &format!("prune {} {:?}", self.document, self.site), prune).await?;
-        let decision = handle.observation_decision(&self.owner).await?;
-        self.told(decision.as_ref().map(decided), &floor);
-        Ok(())
+        self.read().await.map(drop)
     }
 
     /// Somebody sends what is not the owner's, not what was signed, or of a time to come.
