@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod engine;
+#[cfg(feature = "sqlite")]
+mod on_disk;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};

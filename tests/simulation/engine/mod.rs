@@ -8,6 +8,7 @@
 pub mod audit;
 pub mod chance;
 pub mod checks;
+pub mod graph;
 pub mod history;
 pub mod host;
 pub mod nemesis;
@@ -90,6 +91,7 @@ async fn play(world: Rc<World>) {
     work::observations::begin(&world, &world.config).await;
     host::start_all(&world).await;
     let nemesis = tokio::task::spawn_local(nemesis::haunt(Rc::clone(&world)));
+    tokio::task::spawn_local(work::remote::live(Rc::clone(&world)));
     world.until_worked().await;
     nemesis.abort();
     if world.is_broken() {

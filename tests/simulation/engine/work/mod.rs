@@ -1,12 +1,15 @@
 //! What the people of a host do. A file for each family of work.
 
 pub mod observations;
+pub mod remote;
+pub mod sync;
 pub mod trims;
 
 use std::rc::Rc;
+use std::sync::Arc;
 
-use connector_store::testing::SimClock;
-use connector_store::{ConnectorName, OwnerDid, Store};
+use connector_store::testing::{Provider, ProviderFault, SimClock};
+use connector_store::{ConnectorName, OwnerDid, PartitionId, Store};
 
 use super::Config;
 use super::host::Host;
@@ -16,6 +19,7 @@ use super::world::World;
 #[derive(Debug)]
 pub struct Accounts {
     pub connector: ConnectorName,
+    pub partitions: Vec<PartitionId>,
     pub all: Vec<Account>,
 }
 
@@ -23,14 +27,27 @@ pub struct Accounts {
 #[derive(Debug)]
 pub struct Account {
     pub owner: OwnerDid,
+    pub provider: Provider,
+    /// What the provider calls it.
+    pub remote: &'static str,
 }
 
 impl Accounts {
-    pub fn new(config: &Config, _clock: &SimClock) -> Self {
-        let account =
-            |number| Account { owner: OwnerDid::new(format!("did:web:o{number}")).unwrap() };
+    pub fn new(config: &Config, clock: &SimClock) -> Self {
+        let account = |number| {
+            let seed = config.seed.wrapping_mul(1_000) + number as u64;
+            let provider = Provider::new(Arc::new(clock.clone()), seed);
+            let remote = provider.account();
+            provider.chances(&ProviderFault::ALL.map(|fault| (fault, config.faults.provider)));
+            Account {
+                owner: OwnerDid::new(format!("did:web:o{number}")).unwrap(),
+                provider,
+                remote,
+            }
+        };
         Self {
             connector: ConnectorName::new("folder").unwrap(),
+            partitions: ["inbox", "later"].map(|name| PartitionId::new(name).unwrap()).into(),
             all: (0..config.owners).map(account).collect(),
         }
     }
@@ -49,9 +66,10 @@ pub struct Worker {
 enum Task {
     Trims,
     Observations,
+    Sync,
 }
 
-const TASKS: [(usize, Task); 2] = [(4, Task::Trims), (4, Task::Observations)];
+const TASKS: [(usize, Task); 3] = [(4, Task::Trims), (4, Task::Observations), (8, Task::Sync)];
 
 /// Works until all is done.
 pub async fn labour(world: Rc<World>, host: Rc<Host>, store: Store, number: usize) {
@@ -62,6 +80,7 @@ pub async fn labour(world: Rc<World>, host: Rc<Host>, store: Store, number: usiz
         match worker.world.chance(|chance| chance.weighted(&TASKS)) {
             Task::Trims => trims::work(&worker).await,
             Task::Observations => observations::work(&worker).await,
+            Task::Sync => sync::work(&worker).await,
         }
     }
 }
@@ -69,4 +88,5 @@ pub async fn labour(world: Rc<World>, host: Rc<Host>, store: Store, number: usiz
 /// Brings to an end what was begun, once nothing goes wrong any more.
 pub async fn finish(world: &Rc<World>) {
     observations::converge(world).await;
+    sync::finish::converge(world).await;
 }
