@@ -8,9 +8,13 @@ use super::world::World;
 /// Everything, once nothing goes wrong any more.
 pub async fn at_the_end(world: &Rc<World>) {
     world.audit();
+    world.audit.borrow().look(world);
     promises(world);
     world.audit.borrow_mut().erasure.look(world);
     whole(world).await;
+    if let Some(life) = world.hosts.iter().find_map(|host| host.life()) {
+        tamper::event(world, &life.store).await;
+    }
 }
 
 /// What was acknowledged is there, also now.
@@ -34,7 +38,6 @@ pub async fn whole(world: &Rc<World>) {
         }
         Err(error) => world.violate("the journal and its rows are sound", error),
     }
-    tamper::event(world, &life.store).await;
     match life.store.rebuild().await {
         Ok(report) => {
             world.hold("rebuilding changes no row", report.written + report.removed == 0, || {
