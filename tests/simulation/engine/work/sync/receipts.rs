@@ -68,7 +68,8 @@ impl Visit<'_> {
                     let complete =
                         self.connector.complete_receipt(&key, place.page, total, fingerprint);
                     self.call(&format!("{partition}: complete"), complete).await?;
-                    return self.commit(&key).await;
+                    let is_left = self.drawn(150) && !self.is_thorough;
+                    return if is_left { Ok(()) } else { self.commit(&key).await };
                 }
             }
         }
