@@ -9,6 +9,7 @@
 //!   host, can't be reached, is full, or dies with its process, by a script ([`Fault`]) or by chance
 //!   ([`Chances`]).
 //! - [`Provider`]: a provider with the faults of real ones ([`ProviderFault`]), for the tests of a connector.
+//! - [`PlantedBug`]: a mistake of the store's own, made on purpose on one thread, that checks must find.
 //! - `TestPostgres`, `TestPgBouncer`: servers of a test's own.
 //!
 //! Behind the feature `testing`. Nothing in the crate itself uses it.

@@ -22,13 +22,8 @@ pub struct Faults {
 
 impl Faults {
     /// Nothing goes wrong.
-    pub const NONE: Self = Self {
-        storage: Chances::NONE,
-        provider: 0,
-        kills: 0,
-        pauses: 0,
-        cuts: 0,
-    };
+    pub const NONE: Self =
+        Self { storage: Chances::NONE, provider: 0, kills: 0, pauses: 0, cuts: 0 };
 
     /// Everything does.
     pub const ALL: Self = Self {
