@@ -24,6 +24,9 @@ use super::{Config, Report};
 /// Tries of a command whose outcome is unknown or that was not done.
 const TRIES: usize = 6;
 
+/// Of a thousand commands that were done so many are sent again.
+const REPEATED: usize = 20;
+
 /// See the module.
 pub struct World {
     pub config: Config,
@@ -192,6 +195,10 @@ impl World {
             };
             self.promises.borrow_mut().told(id, told);
             self.check_promise(id, told, what);
+            if told == Told::Done && self.chance(|chance| chance.per_mille(REPEATED)) {
+                // As a caller does who has not heard the answer.
+                let _ = self.call(host, &format!("{what}, again"), command(id)).await;
+            }
             let again = told == Told::Unknown
                 && matches!(&result, Err(error) if error.class() != ErrorClass::Refused);
             if !again || tries == TRIES {
