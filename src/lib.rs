@@ -1,5 +1,5 @@
 //! The durable state behind a sync host.
-#![cfg_attr(all(feature = "sqlite", feature = "postgres"), doc = include_str!("../README.md"))]
+#![cfg_attr(all(feature = "sqlite", feature = "postgres", feature = "testing"), doc = include_str!("../README.md"))]
 //!
 //! # The map
 //!
@@ -30,8 +30,8 @@
 //! - `runtime` (not public): the actors, the writer, units of work; its [`Clock`], [`IdSource`] and
 //!   [`Jitter`] may be given to the builder, and [`telemetry`] names spans and metrics.
 //! - `store` (not public): the handles, which are passed on here.
-//! - `testing`: with the feature of that name, scenarios of the rules, simulated time, seeded chance and
-//!   storage that fails on purpose.
+//! - `testing`: with the feature of that name, scenarios of the rules, simulated time, seeded chance,
+//!   storage that fails on purpose, and a provider with the faults of real ones.
 
 #![forbid(unsafe_code)]
 

@@ -513,6 +513,7 @@ async fn cell(
         ratio: median(ratios),
         mean_batch: if batches == 0 { 0.0 } else { appends as f64 / batches as f64 },
         bytes_per_key: None,
+        processor_us: None,
     })
 }
 

@@ -54,6 +54,7 @@ pub async fn run(server: &TestPostgres, time: Duration) -> Outcome<Vec<Line>> {
         row_at_a_time_per_second: None,
         mean_batch: 0.0,
         bytes_per_key: None,
+        processor_us: None,
     };
     Ok(NAMES.into_iter().zip(rates).map(line).collect())
 }

@@ -111,6 +111,7 @@ pub async fn memory(directory: &Path) -> Outcome<Line> {
         mean_batch: 0.0,
         row_at_a_time_per_second: None,
         bytes_per_key: Some(bytes),
+        processor_us: None,
     })
 }
 
@@ -156,6 +157,7 @@ pub async fn cold_loads(directory: &Path) -> Outcome<Vec<Line>> {
                 mean_batch: 0.0,
                 row_at_a_time_per_second: None,
                 bytes_per_key: None,
+                processor_us: None,
             }
         })
         .collect())

@@ -74,12 +74,10 @@ async fn main() -> Outcome<()> {
         eprintln!("{}", case.name());
         lines.extend(cases::run(case, &options.directory, &options.callers, seconds).await?);
     }
-    if [observations::PUT_NEW, observations::PUT_KNOWN, observations::DECISION]
-        .into_iter()
-        .any(|name| options.wants(name))
-    {
+    if observations::NAMES.into_iter().any(|name| options.wants(name)) {
         eprintln!("observations");
-        lines.extend(observations::run(&options.directory, &options.callers).await?);
+        let wants = |name: &str| options.wants(name);
+        lines.extend(observations::run(&options.directory, &options.callers, wants).await?);
     }
     if options.wants(keys::MEMORY) {
         eprintln!("{}", keys::MEMORY);

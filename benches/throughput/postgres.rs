@@ -1,6 +1,7 @@
 //! The raw limit on PostgreSQL: what the store wrote, written again into a database of the same schema
 //! by a bare connection, one statement of `unnest` arrays for each batch, which is a transaction of its
-//! own; and by clients that do not gather: a transaction for each event, a statement for each row.
+//! own; and by clients that do not gather, as a store is that somebody writes by hand: a transaction for
+//! each command, which locks and reads what it is decided on, and a statement for each row.
 //!
 //! It knows no command and no actor.
 
@@ -19,8 +20,9 @@ use sqlx::{
 use crate::Outcome;
 use crate::raw::{Event, Kind, ReadRows, RowsOf, Section, fold, insert, or_update};
 
-/// Most connections of clients that write row by row.
-const MAX_CLIENTS: usize = 32;
+/// Most connections of clients that write row by row: what a pool of the SQL library has unless it is
+/// told otherwise.
+const MAX_CLIENTS: usize = 10;
 
 use ColumnType::{Blob, Int, Text};
 const STREAM: [ColumnType; 6] = [Int, Text, Int, Int, Blob, Blob];
@@ -31,6 +33,8 @@ const INSERT_STREAM: &str =
     "INSERT INTO connector_stream (stream, name, kind, version, last_command_id, hash) ";
 const INSERT_EVENT: &str = "INSERT INTO connector_journal (position, stream, stream_version, \
     event_type, event_schema, payload, command_id, recorded_at, hash, horizon) ";
+const READ_STREAM: &str =
+    "SELECT version, last_command_id, hash FROM connector_stream WHERE name = $1 FOR UPDATE";
 const UPDATE_STREAM: &str = "UPDATE connector_stream SET version = $2, last_command_id = $3, \
     hash = $4 WHERE stream = $1 AND version < $2";
 
@@ -217,7 +221,10 @@ async fn write_by_row(
     changes: &[RowChange],
 ) -> Outcome<()> {
     client.execute("BEGIN").await?;
-    let [stream, _, _, version, command_id, hash] = event.head();
+    let [stream, name, _, version, command_id, hash] = event.head();
+    let mut read = Statement::new(READ_STREAM);
+    read.add(Text, &name)?;
+    read.execute(client).await?;
     let mut head = Statement::new(UPDATE_STREAM);
     for (kind, value) in [(Int, stream), (Int, version), (Blob, command_id), (Blob, hash)] {
         head.add(kind, &value)?;

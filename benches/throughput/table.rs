@@ -26,6 +26,11 @@ pub struct Line {
     /// Bytes of a key in memory, where they were measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_per_key: Option<f64>,
+    /// Microseconds of processor time that one took, on all threads, and that what it is compared
+    /// with took, where they were measured. On a machine that others use, too, the ratio of these
+    /// is what the ratio of the rates would be on one of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub processor_us: Option<[f64; 2]>,
 }
 
 /// The middle value; of an even number the upper one.
@@ -49,9 +54,10 @@ pub fn print(lines: &[Line]) {
         "note",
     ]);
     for line in lines {
-        let note = match (line.bytes_per_key, line.row_at_a_time_per_second) {
-            (Some(bytes), _) => format!("{bytes:.0} bytes a key"),
-            (None, Some(rate)) => {
+        let note = match (line.processor_us, line.bytes_per_key, line.row_at_a_time_per_second) {
+            (Some([own, raw]), ..) => format!("{own:.2} µs of processor, beside {raw:.2}"),
+            (_, Some(bytes), _) => format!("{bytes:.0} bytes a key"),
+            (_, None, Some(rate)) => {
                 format!("{:.1} × row at a time", line.per_second / rate.max(1e-9))
             }
             _ if line.name.starts_with("load_cold") => {

@@ -28,6 +28,13 @@ pub struct LoadedState<A> {
     pub tail_len: u64,
 }
 
+impl<A: Default> LoadedState<A> {
+    /// The state of a stream without an event.
+    pub(crate) fn of_none() -> Self {
+        Self { state: A::default(), expected: Expected::NONE, tail_len: 0 }
+    }
+}
+
 /// Loads the state of a key, with the row-only content that it keeps in memory.
 ///
 /// A damaged snapshot is passed over when all events of the stream are there.
@@ -142,7 +149,7 @@ pub fn fold<A: Aggregate>(key: &StreamKey, loaded: &Loaded) -> Result<LoadedStat
         if loaded.snapshot.is_some() || !loaded.events.is_empty() {
             return Err(damaged(key, "its head is missing"));
         }
-        return Ok(LoadedState { state: A::default(), expected: Expected::NONE, tail_len: 0 });
+        return Ok(LoadedState::of_none());
     };
     let mut chain = Chain::start(&stream);
     let mut state = A::default();

@@ -5,6 +5,7 @@
 
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod adopt;
+mod ahead;
 mod batch;
 mod chain;
 mod codec;

@@ -3,6 +3,8 @@
 //!
 //! It knows keys and columns, no state.
 
+use std::collections::BTreeSet;
+
 use super::port::{Compare, Filter, RowQuery, Storage};
 use crate::base::{ConnectorName, Digest, DocumentId, OwnerDid, Result, StreamKey};
 use crate::domain::{LeaseScope, Row, Table, Value};
@@ -41,6 +43,17 @@ const fn connector_columns(table: Table) -> [usize; 2] {
     if matches!(table, Table::SyncState) { [1, 0] } else { [0, 1] }
 }
 
+/// The tables of a document's rows but its leases, each with the place of the document's name.
+const DOCUMENT_TABLES: [(Table, usize); 7] = [
+    (Table::EntityTrim, 0),
+    (Table::DocumentSweep, 0),
+    (Table::ProjectionWatch, 0),
+    (Table::ObservationRecords, 2),
+    (Table::ObservationRepair, 0),
+    (Table::Operation, 1),
+    (Table::OperationId, 1),
+];
+
 /// Queries for all rows of a stream, one for each table. A pending authorization's row can't be
 /// asked for: its key is a secret that the stream does not hold.
 pub(super) fn rows_of(key: &StreamKey) -> Vec<RowQuery> {
@@ -53,16 +66,7 @@ pub(super) fn rows_of(key: &StreamKey) -> Vec<RowQuery> {
     match key {
         StreamKey::Auth(_) => Vec::new(),
         StreamKey::Document(document) => {
-            let tables = [
-                (Table::EntityTrim, 0),
-                (Table::DocumentSweep, 0),
-                (Table::ProjectionWatch, 0),
-                (Table::ObservationRecords, 2),
-                (Table::ObservationRepair, 0),
-                (Table::Operation, 1),
-                (Table::OperationId, 1),
-            ];
-            let by_name = tables.map(|(table, column)| {
+            let by_name = DOCUMENT_TABLES.map(|(table, column)| {
                 query(table, &[column], vec![Value::Text(document.shared())])
             });
             std::iter::once(leases_of(document)).chain(by_name).collect()
@@ -86,6 +90,22 @@ pub(super) fn rows_of(key: &StreamKey) -> Vec<RowQuery> {
             std::iter::once(lease).chain(by_names).collect()
         }
     }
+}
+
+/// Queries for all rows of these documents, one for each table, with perhaps a lease of another one.
+pub(super) fn rows_of_documents(documents: &BTreeSet<DocumentId>) -> Vec<RowQuery> {
+    let (Some(first), Some(last)) = (documents.first(), documents.last()) else {
+        return Vec::new();
+    };
+    let (mut leases, until) = (leases_of(first), leases_of(last));
+    leases.filters = until.filters;
+    let names = documents.iter().map(|document| Value::Text(document.shared())).collect();
+    let by_name = Compare::In(names);
+    let tables = DOCUMENT_TABLES.map(|(table, column)| RowQuery {
+        filters: vec![Filter { column, compare: by_name.clone() }],
+        ..all_rows(table)
+    });
+    std::iter::once(leases).chain(tables).collect()
 }
 
 /// The leases of a document's operations: a document's name and what divides it from an
@@ -120,6 +140,11 @@ pub(super) struct RowPages {
 impl RowPages {
     pub(super) const fn new(query: RowQuery) -> Self {
         Self { query, is_over: false }
+    }
+
+    /// No row is left.
+    pub(super) const fn is_over(&self) -> bool {
+        self.is_over
     }
 
     /// The next page, never an empty one.
@@ -176,6 +201,30 @@ mod tests {
                 assert_eq!(*compare, Compare::Equal(row.values[*column].clone()), "{table:?}");
             }
         }
+        Ok(())
+    }
+
+    #[test]
+    fn many_documents_are_asked_for_in_every_table_that_one_is_asked_for_in() -> Result<()> {
+        let names = ["d", "d 1", "e"];
+        let documents = names.map(DocumentId::new).into_iter().collect::<Result<BTreeSet<_>>>()?;
+        let of_all = rows_of_documents(&documents);
+        for document in &documents {
+            for of_one in rows_of(&StreamKey::Document(document.clone())) {
+                let found = of_all.iter().find(|query| query.table == of_one.table);
+                let Some(found) = found else { panic!("{:?}", of_one.table) };
+                for filter in &of_one.filters {
+                    let asked =
+                        found.filters.iter().any(|all| match (&filter.compare, &all.compare) {
+                            (Compare::Equal(one), Compare::In(all)) => all.contains(one),
+                            (Compare::Less(one), Compare::Less(all)) => one <= all,
+                            _ => false,
+                        });
+                    assert!(asked && found.after <= of_one.after, "{:?}", of_one.table);
+                }
+            }
+        }
+        assert!(rows_of_documents(&BTreeSet::new()).is_empty());
         Ok(())
     }
 

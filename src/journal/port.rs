@@ -372,6 +372,17 @@ pub trait Storage: Send + Sync + 'static {
     /// Snapshot and tail of a stream, by one query.
     fn load<'a>(&'a self, stream: &'a str) -> BoxFuture<'a, Result<Loaded>>;
 
+    /// The same of several streams, in their order, each of one moment.
+    fn load_all<'a>(&'a self, streams: &'a [StreamName]) -> BoxFuture<'a, Result<Vec<Loaded>>> {
+        Box::pin(async move {
+            let mut all = Vec::with_capacity(streams.len());
+            for stream in streams {
+                all.push(self.load(stream).await?);
+            }
+            Ok(all)
+        })
+    }
+
     /// Judges and writes a batch in one transaction. `now` is what `recorded_at` holds, unless the
     /// storage is shared and has its own time; a batch that stamps rows gets one that is greater than
     /// that of every such batch before.

@@ -1,16 +1,18 @@
 //! Finds what is not as it was written, and names it.
 //!
 //! Every stream is looked at whole, then every row of every read table is asked whose it is. Held
-//! in memory at a time: one stream's events, state and row keys, one page of rows, and 100 bytes
-//! for each pending authorization. A stream that is written to meanwhile is looked at again.
+//! in memory at a time: a page of streams with their rows, as they were read ahead, one stream's
+//! events, state and row keys, and 100 bytes for each pending authorization. What does not look
+//! right is read again by itself, and a stream that is written to meanwhile is looked at again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::ahead::{Ahead, STREAMS};
 use super::damage::{Damage, RowName};
 use super::fold::{MAX_LOADS, is_intact};
 use super::inspect::{Inspected, Stored, StreamRows, inspect};
 use super::owners::{RowPages, all_rows, owner_of, rows_of};
-use super::port::{Expected, Storage};
+use super::port::{Expected, Loaded, Storage};
 use crate::base::{Result, StreamKey, StreamKind, StreamName};
 use crate::domain::{ContentRef, Row, RowKey, Table, Value};
 
@@ -60,8 +62,21 @@ pub async fn verify(storage: &dyn Storage) -> Result<VerifyReport> {
     let mut report = VerifyReport::default();
     let mut auths = Auths::default();
     let mut walk = StreamWalk::default();
-    while let Some((name, kind)) = walk.next(storage).await? {
-        verify_stream(storage, name, kind, &mut report, &mut auths).await?;
+    loop {
+        let mut page = Vec::with_capacity(STREAMS);
+        while page.len() < STREAMS
+            && let Some(stream) = walk.next(storage).await?
+        {
+            page.push(stream);
+        }
+        if page.is_empty() {
+            break;
+        }
+        let names: Vec<StreamName> = page.iter().map(|(name, _)| name.clone()).collect();
+        let mut ahead = Ahead::read(storage, &names).await?;
+        for (name, kind) in page {
+            verify_stream(storage, name, kind, &mut ahead, &mut report, &mut auths).await?;
+        }
     }
     for table in Table::ALL {
         let mut pages = RowPages::new(all_rows(table));
@@ -87,21 +102,27 @@ async fn verify_stream(
     storage: &dyn Storage,
     name: StreamName,
     kind: i64,
+    ahead: &mut Ahead,
     report: &mut VerifyReport,
     auths: &mut Auths,
 ) -> Result<()> {
     for _ in 0..MAX_LOADS {
-        let stored = read_stream(storage, name.clone(), kind).await?;
+        let loaded = ahead.take(&name);
+        let is_ahead = loaded.is_some();
+        let stored = match loaded {
+            Some(loaded) => with_events(storage, name.clone(), kind, loaded).await?,
+            None => read_stream(storage, name.clone(), kind).await?,
+        };
         if stored.loaded.head.is_none() {
             // It was dropped since it was listed.
             return Ok(());
         }
         let Inspected { mut damages, rows } = inspect(&stored);
         if let Some(rows) = &rows {
-            compare_rows(storage, &**rows, &mut damages).await?;
+            compare_rows(storage, &**rows, is_ahead.then_some(&mut *ahead), &mut damages).await?;
         }
         let expected = expected_of(&stored);
-        if !damages.is_empty() && standing(storage, &name).await? != expected {
+        if !damages.is_empty() && (is_ahead || standing(storage, &name).await? != expected) {
             continue;
         }
         report.streams += 1;
@@ -121,20 +142,29 @@ async fn verify_stream(
 async fn compare_rows(
     storage: &dyn Storage,
     rows: &dyn StreamRows,
+    mut ahead: Option<&mut Ahead>,
     damages: &mut Vec<Damage>,
 ) -> Result<()> {
     let mut missing: BTreeSet<RowKey> = rows.keys().into_iter().collect();
+    let name = rows.key().stream_name();
+    let mut compare = |page: Vec<Row>| {
+        for found in page {
+            let key = found.key();
+            missing.remove(&key);
+            damages.extend(match rows.row(&key) {
+                None => vec![surplus(&key)],
+                Some(expected) => differences(rows, &key, &expected, &found),
+            });
+        }
+    };
     for query in rows_of(rows.key()) {
+        if let Some(read) = ahead.as_mut().and_then(|ahead| ahead.take_rows(&name, query.table)) {
+            compare(read);
+            continue;
+        }
         let mut pages = RowPages::new(query);
         while let Some(page) = pages.next(storage).await? {
-            for found in page {
-                let key = found.key();
-                missing.remove(&key);
-                damages.extend(match rows.row(&key) {
-                    None => vec![surplus(&key)],
-                    Some(expected) => differences(rows, &key, &expected, &found),
-                });
-            }
+            compare(page);
         }
     }
     damages.extend(missing.iter().map(|key| Damage::RowMissing { row: RowName::of(key) }));
@@ -267,6 +297,15 @@ pub(super) async fn read_stream(
     kind: i64,
 ) -> Result<Stored> {
     let loaded = storage.load(&name).await?;
+    with_events(storage, name, kind, loaded).await
+}
+
+async fn with_events(
+    storage: &dyn Storage,
+    name: StreamName,
+    kind: i64,
+    loaded: Loaded,
+) -> Result<Stored> {
     let events = match loaded.snapshot {
         Some(_) => storage.stream_events(&name).await?,
         None => loaded.events.clone(),

@@ -27,13 +27,17 @@ pub(super) struct Claim {
 
 impl Claims {
     /// Reads a payload. Members that are not named here are other people's and ignored, but for
-    /// `exp`: a deciding copy that expires would make stores differ for ever.
-    pub(super) fn parse(mut payload: Members) -> Result<Self, RecordFault> {
+    /// `exp`: a deciding copy that expires would make stores differ for ever. `issuer_of` gives what
+    /// [`Issuer::parse`] does.
+    pub(super) fn parse(
+        mut payload: Members,
+        issuer_of: impl FnOnce(&str) -> Option<Issuer>,
+    ) -> Result<Self, RecordFault> {
         if payload.contains_key("exp") {
             return Err(fault("expected no exp"));
         }
         let issuer = payload.remove("iss").and_then(JsonValue::into_text);
-        let issuer = issuer.as_deref().and_then(Issuer::parse);
+        let issuer = issuer.as_deref().and_then(issuer_of);
         let issuer = issuer.ok_or(RecordFault::Issuer { reason: EXPECTED_DID })?;
         let mut date = |name| payload.remove(name).map(|date| numeric_date(&date)).transpose();
         date("iat")?;

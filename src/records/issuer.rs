@@ -19,14 +19,14 @@ pub(super) const EXPECTED_KEY_ID: &str =
 
 /// A canonical DID, with the key where the DID is one.
 #[derive(Clone, Debug)]
-pub(super) struct Issuer {
+pub(crate) struct Issuer {
     did: Arc<str>,
     built_in_key: Option<PublicKey>,
 }
 
 impl Issuer {
     /// The issuer of a DID, if the text is canonical.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         if text.starts_with("did:key:") {
             return DidKey::parse(text).ok().map(|did| Self::from_key(&did));
         }
@@ -39,12 +39,12 @@ impl Issuer {
     }
 
     /// The DID.
-    pub(super) const fn did(&self) -> &Arc<str> {
+    pub(crate) const fn did(&self) -> &Arc<str> {
         &self.did
     }
 
     /// The key that the issuer is, if it is one.
-    pub(super) const fn built_in_key(&self) -> Option<&PublicKey> {
+    pub(crate) const fn built_in_key(&self) -> Option<&PublicKey> {
         self.built_in_key.as_ref()
     }
 

@@ -23,10 +23,12 @@ mod token;
 pub use copies::{CopyChange, CopySet, RecordCopy, RecordDecision, StandingCopy};
 pub use did::DidKey;
 pub use hlc::{DEFAULT_MAX_DRIFT, Hlc, HlcClock};
+pub(crate) use issuer::Issuer;
 pub use keys::{Ed25519PublicKey, P256PublicKey, PublicKey, SigningKey};
 pub use signed::{OBSERVATION_TYPE, RecordKey, RecordLimits, SignedRecord, VerifiedRecord};
 pub use signer::RecordSigner;
 pub use signers::{
     AllowList, AnySigner, KeyFuture, KeyUnavailable, MethodRegistry, OwnerOnly, SignerPolicy,
 };
+pub(crate) use token::read;
 pub use token::{ParsedRecord, parse, verify};

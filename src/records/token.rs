@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::claim::Claims;
-use super::issuer::EXPECTED_KEY_ID;
+use super::issuer::{EXPECTED_KEY_ID, Issuer};
 use super::jws::{Algorithm, Jws};
 use super::keys::PublicKey;
 use super::signed::{RecordLimits, SignedRecord, VerifiedRecord};
@@ -72,8 +72,19 @@ impl fmt::Debug for ParsedRecord {
 /// What is wrong with it.
 pub fn parse(record: &SignedRecord, limits: &RecordLimits) -> Result<ParsedRecord, RecordFault> {
     limits.check(record)?;
+    read(record, Digest::of(record.op_jwt.as_bytes()), Issuer::parse)
+}
+
+/// Reads a record of any size, whose token has the digest `op_hash`. `issuer_of` gives what
+/// [`Issuer::parse`] does.
+pub(crate) fn read(
+    record: &SignedRecord,
+    op_hash: Digest,
+    issuer_of: impl FnOnce(&str) -> Option<Issuer>,
+) -> Result<ParsedRecord, RecordFault> {
     let jws = Jws::parse(&record.op_jwt)?;
-    let Claims { issuer, not_before_ms, claim, claim_digest } = Claims::parse(jws.payload)?;
+    let Claims { issuer, not_before_ms, claim, claim_digest } =
+        Claims::parse(jws.payload, issuer_of)?;
     let key_id = match jws.kid.as_deref() {
         None => None,
         Some(kid) => {
@@ -95,7 +106,7 @@ pub fn parse(record: &SignedRecord, limits: &RecordLimits) -> Result<ParsedRecor
         payload: claim.payload,
         issuer: Arc::clone(issuer.did()),
         signer_key,
-        op_hash: Digest::of(record.op_jwt.as_bytes()),
+        op_hash,
         not_before_ms,
     };
     claims.check(record)?;

@@ -87,7 +87,7 @@ impl Directories {
             _ => None,
         };
         let name = intent.name();
-        let room = self.room::<A>(key, &options, self.time_left(sent_at)).await?;
+        let room = self.room::<A>(key, &options, sent_at).await?;
         env.check_open()?;
         let span = tracing::debug_span!(
             "command",
@@ -131,7 +131,7 @@ impl Directories {
         &self,
         key: &StreamKey,
         options: &CallOptions,
-        limit: Duration,
+        sent_at: Duration,
     ) -> Result<super::request::Room> {
         let env = &self.env;
         let directory = A::directory(self);
@@ -148,6 +148,6 @@ impl Directories {
             let mailbox = directory.wait_for_room(key).await?;
             Ok((mailbox, env.limiter.acquire(owner, 1).await))
         };
-        within(&env.time, limit, wait).await.ok_or(Error::TimedOut)?
+        within(&env.time, self.time_left(sent_at), wait).await.ok_or(Error::TimedOut)?
     }
 }

@@ -3,8 +3,11 @@
 //! The only file that reads the machine's clocks. Everything that waits or expires takes its time
 //! from here, so a test can run a whole host on simulated time.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::runtime::Handle;
@@ -180,6 +183,12 @@ pub(crate) async fn within<F: Future>(
     limit: Duration,
     future: F,
 ) -> Option<F::Output> {
+    let mut future = pin!(future);
+    // What is ready at once needs no timer.
+    let first = poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await;
+    if let Poll::Ready(output) = first {
+        return Some(output);
+    }
     tokio::select! {
         biased;
         output = future => Some(output),

@@ -27,7 +27,7 @@ use super::ticket::{KeyTicket, answer, answer_error, record};
 use crate::base::planted::{PlantedBug, is_planted};
 use crate::base::{Error, Result, StreamKey, StreamName, Timestamp};
 use crate::domain::{Aggregate, Context};
-use crate::journal::{Append, Expected, load_state};
+use crate::journal::{Append, Expected, LoadedState, load_state};
 
 /// How long a stop waits for its snapshot to be written. The write itself goes on to its end.
 const STOP_DEADLINE: Duration = Duration::from_secs(5);
@@ -202,13 +202,17 @@ impl<A: Aggregate> KeyActor<A> {
                 flush(&env).await;
             }
             let load = async {
-                // The time first, so that as little as may be lies between the state and an append.
-                let now = if env.storage.is_shared() {
-                    Some(env.storage.confirm_heads(&[]).await?.now)
-                } else {
-                    None
+                if !env.storage.is_shared() {
+                    return Ok((load_state::<A>(&*env.storage, &key).await?, None));
+                }
+                // The time first, so that as little as may be lies between the state and an append. It
+                // comes with the head, for all that ask at once; where there is none, nothing is to be loaded.
+                let (now, head) = confirm(&env, key.stream_name()).await?;
+                let loaded = match head {
+                    Some(_) => load_state::<A>(&*env.storage, &key).await?,
+                    None => LoadedState::of_none(),
                 };
-                Ok((load_state::<A>(&*env.storage, &key).await?, now))
+                Ok((loaded, Some(now)))
             };
             match within(&env.time, env.bounds.command_timeout, load).await {
                 Some(loaded) => loaded,
@@ -273,14 +277,11 @@ impl<A: Aggregate> KeyActor<A> {
         {
             self.heads.pop_front();
         }
-        let (answer, answered) = oneshot::channel();
-        self.env.repository.confirm(Confirm { stream: Arc::clone(&self.stream), answer });
-        let (time, limit) = (self.env.time.clone(), self.env.bounds.command_timeout);
+        let (env, stream) = (Arc::clone(&self.env), Arc::clone(&self.stream));
         let wait = async move {
-            match within(&time, limit, answered).await {
-                Some(Ok(confirmed)) => confirmed,
-                _ => Err(unavailable("the storage does not answer")),
-            }
+            let confirmed = confirm(&env, stream);
+            let limit = env.bounds.command_timeout;
+            within(&env.time, limit, confirmed).await.unwrap_or_else(|| Err(no_answer()))
         };
         scope.spawn(wait.into_actor(self).map(move |confirmed, actor, scope| {
             actor.sampling = false;
@@ -520,6 +521,17 @@ async fn flush(env: &Env) {
     let (done, flushed) = oneshot::channel();
     env.repository.hand_over(Work::Flush(done));
     let _ = flushed.await;
+}
+
+/// The database's time and the stream's head, by a statement begun after this.
+async fn confirm(env: &Env, stream: StreamName) -> Result<(Timestamp, Option<Expected>)> {
+    let (answer, answered) = oneshot::channel();
+    env.repository.confirm(Confirm { stream, answer });
+    answered.await.unwrap_or_else(|_| Err(no_answer()))
+}
+
+fn no_answer() -> Error {
+    unavailable("the storage does not answer")
 }
 
 /// Nothing of an actor is pinned in place.

@@ -45,9 +45,12 @@ pub(super) fn check_type(record_type: &str) -> Result<()> {
 
 impl DocumentRef {
     /// Sends a command; copies that must be verified first are, and it is sent again.
-    pub(super) async fn send_verified(&self, command: DocumentCommand) -> Result<DocumentReply> {
+    pub(super) async fn send_verified(
+        &self,
+        command: impl Fn() -> DocumentCommand,
+    ) -> Result<DocumentReply> {
         for _ in 0..MAX_VERIFICATIONS {
-            match self.send(command.clone()).await? {
+            match self.send(command()).await? {
                 DocumentReply::Unverified(copies) => self.judge(&copies).await?,
                 reply => return Ok(reply),
             }
@@ -119,8 +122,11 @@ impl DocumentRef {
     /// [`Error::KeyUnavailable`] while the key of a standing copy's issuer can't be resolved;
     /// retryable errors.
     pub async fn prune_observation_copy(&self, owner: &OwnerDid, issuer: &str) -> Result<()> {
-        let (owner, issuer) = (owner.clone(), Arc::from(issuer));
-        let command = DocumentCommand::PruneObservationCopies { owner, issuer };
+        let issuer: Arc<str> = Arc::from(issuer);
+        let command = || {
+            let (owner, issuer) = (owner.clone(), Arc::clone(&issuer));
+            DocumentCommand::PruneObservationCopies { owner, issuer }
+        };
         match self.send_verified(command).await? {
             DocumentReply::Done => Ok(()),
             _ => Err(unexpected()),
@@ -133,9 +139,9 @@ impl DocumentRef {
     /// [`Error::KeyUnavailable`] while the key of a copy's issuer can't be resolved; retryable
     /// errors.
     pub async fn observation_decision(&self, owner: &OwnerDid) -> Result<Option<RecordDecision>> {
-        let owner = owner.clone();
-        match self.send_verified(DocumentCommand::ObservationDecision { owner }).await? {
-            DocumentReply::Decision(decision) => Ok(decision.map(|decision| *decision)),
+        let command = || DocumentCommand::ObservationDecision { owner: owner.clone() };
+        match self.send_verified(command).await? {
+            DocumentReply::Decision(decision) => Ok(decision.map(Arc::unwrap_or_clone)),
             _ => Err(unexpected()),
         }
     }

@@ -98,8 +98,11 @@ impl DocumentRef {
     /// [`crate::Error::KeyUnavailable`] while the key of an issuer of a newer decision can't be
     /// resolved; retryable errors.
     pub async fn read_winner(&self, owner: &OwnerDid, fetch_hlc: &Hlc) -> Result<ReadWinner> {
-        let (owner, fetch_hlc) = (owner.clone(), fetch_hlc.clone());
-        match self.send_verified(DocumentCommand::ReadWinner { owner, fetch_hlc }).await? {
+        let command = || {
+            let (owner, fetch_hlc) = (owner.clone(), fetch_hlc.clone());
+            DocumentCommand::ReadWinner { owner, fetch_hlc }
+        };
+        match self.send_verified(command).await? {
             DocumentReply::ReadWinner(winner) => Ok(winner),
             _ => Err(unexpected()),
         }

@@ -180,6 +180,43 @@ impl TestPostgres {
         self.sql("postgres", "SELECT pg_reload_conf()").map(drop)
     }
 
+    /// Takes encrypted connections as well from now on, with a certificate for `localhost` alone. Gives the
+    /// file of the authority that signed it, which is another one each time. None, and a line on the
+    /// standard error output, if `openssl` is not installed.
+    ///
+    /// # Errors
+    /// If the certificate can't be made, or the server refuses it; if `openssl` is not installed and
+    /// `CONNECTOR_STORE_REQUIRE_SERVICES` is 1.
+    pub fn enable_tls(&self) -> Result<Option<PathBuf>> {
+        let Some(openssl) = service::find("openssl", &[]) else { return service::skip("openssl") };
+        let folder = self.folder.path();
+        let prefix = format!("tls-{}", self.databases.fetch_add(1, Ordering::Relaxed));
+        let file = |name: &str| folder.join(format!("{prefix}-{name}"));
+        let [authority, authority_key] = [file("authority.pem"), file("authority.key")];
+        let [request, certificate, key, names] =
+            [file("request"), file("certificate"), file("key"), file("names")];
+        std::fs::write(&names, "subjectAltName = DNS:localhost")?;
+        let new_key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
+        let request_of = |name: &str| -> Result<Command> {
+            let mut command = service::command(&openssl)?;
+            command.arg("req").args(new_key).args(["-subj", &format!("/CN={prefix}-{name}")]);
+            Ok(command)
+        };
+        let mut command = request_of("authority")?;
+        command.args(["-x509", "-days", "2", "-keyout"]).arg(&authority_key);
+        service::run(command.arg("-out").arg(&authority))?;
+        let mut command = request_of("server")?;
+        service::run(command.arg("-keyout").arg(&key).arg("-out").arg(&request))?;
+        let mut command = service::command(&openssl)?;
+        command.args(["x509", "-req", "-days", "2", "-CAcreateserial", "-in"]).arg(&request);
+        command.arg("-CA").arg(&authority).arg("-CAkey").arg(&authority_key);
+        service::run(command.arg("-extfile").arg(&names).arg("-out").arg(&certificate))?;
+        self.alter("ssl_cert_file", &certificate.display().to_string())?;
+        self.alter("ssl_key_file", &key.display().to_string())?;
+        self.alter("ssl", "on")?;
+        Ok(Some(authority))
+    }
+
     /// Makes a standby a server of its own, and waits until it takes writes.
     ///
     /// # Errors

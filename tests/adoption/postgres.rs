@@ -73,7 +73,7 @@ async fn assert_sound(store: &Store) {
 #[tokio::test]
 async fn hosts_that_start_at_once_adopt_every_row_once() {
     let Some((_server, url, mut tool)) = newest().await else { return };
-    run(&mut tool, "create role reader; grant select on kubun_connector_entity_trim to reader")
+    run(&mut tool, "create role reader; grant select on kubun_connector_entity_trim to reader with grant option")
         .await;
     let before = dump(&mut tool).await;
     let hosts: Vec<_> = (0..3)
@@ -101,7 +101,7 @@ async fn hosts_that_start_at_once_adopt_every_row_once() {
         and (format_type(a.atttypid, null) = 'integer'
         or (a.attcollation != 0 and a.attcollation != '\"C\"'::regcollation))";
     assert_eq!(number(&mut tool, narrow).await, 0);
-    let readable = "select has_table_privilege('reader', 'kubun_connector_entity_trim', 'select')::int::bigint";
+    let readable = "select has_table_privilege('reader', 'kubun_connector_entity_trim', 'select with grant option')::int::bigint";
     assert_eq!(number(&mut tool, readable).await, 1);
     for store in stores {
         store.close().await.unwrap();
@@ -153,6 +153,15 @@ async fn what_is_not_known_is_refused_and_nothing_has_changed() {
         ),
         ("create table kubun_connector_unheard_of (x text)", "unheard_of", ""),
         ("create view seen as select * from kubun_connector_entity_trim", "entity_trim", ""),
+        ("alter table kubun_connector_sync_state enable row level security", "sync_state", ""),
+        ("create policy own on kubun_connector_sync_state using (false)", "sync_state", ""),
+        (
+            "create rule kept as on delete to kubun_connector_entity_trim do instead nothing",
+            "entity_trim",
+            "",
+        ),
+        ("grant select (state) on kubun_connector_pending_auth to public", "pending_auth", ""),
+        ("create publication changes for table kubun_connector_entity_trim", "entity_trim", ""),
         (
             "alter table kubun_connector_entity_trim alter column trimmed_fields drop not null;
              update kubun_connector_entity_trim set trimmed_fields = null where document_id = 'd1'",

@@ -22,4 +22,6 @@ mod proxy;
 mod refusals;
 mod sides;
 mod stamps;
+#[cfg(feature = "tls")]
+mod tls;
 mod world;

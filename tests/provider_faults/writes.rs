@@ -52,6 +52,21 @@ async fn a_write_that_landed_without_an_answer_is_not_sent_again() {
     }
 }
 
+/// Who comes next finds it marked as sent, and no more.
+#[tokio::test]
+async fn a_write_whose_host_was_killed_behind_the_request_is_asked_for() {
+    for fault in [None, Some(ProviderFault::WriteTimedOut), Some(ProviderFault::WriteLost)] {
+        let (provider, clock) = provider();
+        let mut mirror = synced(&provider, &clock).await;
+        fault.into_iter().for_each(|fault| provider.plan(fault));
+        mirror.dies = true;
+        let died = mirror.create("c", titled("mine")).await;
+        assert!(matches!(died, Err(Failure::Died)));
+        mirror.rounds().await;
+        assert_written_once(&mirror, &provider);
+    }
+}
+
 #[tokio::test]
 async fn a_write_that_was_lost_is_sent_again_once_it_is_certain() {
     let (provider, _) = provider();

@@ -376,7 +376,7 @@ pub enum DocumentReply {
     /// What the valid copies come to; none without one. Variants that are never recorded come last:
     /// those behind them would be read as others than they were written.
     #[serde(skip)]
-    Decision(Option<Box<RecordDecision>>),
+    Decision(Option<Arc<RecordDecision>>),
     /// Nothing was decided: these copies must be verified first.
     #[serde(skip)]
     Unverified(Vec<UnverifiedCopy>),

@@ -239,7 +239,7 @@ pub(super) fn read_winner(owner: &OwnerDid, fetch: i64) -> DocumentCommand {
 /// What an owner's copies come to, all of which must have been verified.
 pub(super) fn decision(given: &Given<Document>, owner: &OwnerDid) -> Option<RecordDecision> {
     match given.when(&read_decision(owner), crate::testing::given::at(1)).then_nothing().reply() {
-        DocumentReply::Decision(decision) => decision.map(|decision| *decision),
+        DocumentReply::Decision(decision) => decision.map(Arc::unwrap_or_clone),
         other => panic!("{other:?}"),
     }
 }

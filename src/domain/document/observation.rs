@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +36,47 @@ pub struct Observation {
     /// What is in the rows alone, by the digest of the token, while the document is in memory.
     #[serde(skip)]
     pub content: BTreeMap<Digest, CopyContent>,
+    /// What they were last found to come to.
+    #[serde(skip)]
+    pub decided: Decided,
+}
+
+/// A decision as it was built last, with its epoch. It is a memo of the copies, their content and
+/// what is valid under the keys and signers of that epoch, so it is no part of the state: whatever
+/// changes one of them starts an empty one.
+#[derive(Default)]
+pub struct Decided(Mutex<Option<(u64, Arc<RecordDecision>)>>);
+
+impl Decided {
+    fn of(&self, epoch: u64) -> Option<Arc<RecordDecision>> {
+        let noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        noted.as_ref().filter(|(of, _)| *of == epoch).map(|(_, decision)| Arc::clone(decision))
+    }
+
+    fn note(&self, epoch: u64, decision: &Arc<RecordDecision>) {
+        let noted = Some((epoch, Arc::clone(decision)));
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = noted;
+    }
+}
+
+impl Clone for Decided {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl PartialEq for Decided {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Decided {}
+
+impl fmt::Debug for Decided {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Decided")
+    }
 }
 
 /// The row-only content of one copy. What was damaged is missing, so that it does not hide behind
@@ -83,11 +124,21 @@ impl Observation {
         Some((record, token))
     }
 
+    /// What the valid copies come to; none without one.
+    fn decision(&self, key: RecordKey, context: &Context) -> Option<RecordDecision> {
+        let valid = self.set.copies.values().filter(|copy| self.is_valid(copy, context));
+        let records = valid.filter_map(|copy| Some(self.record(&key, copy)?.0));
+        let copies: Vec<SignedRecord> = records.collect();
+        let payload = copies.first()?.payload.clone();
+        let (decision_hlc, content_digest) = (self.set.version.clone(), self.set.claim_digest);
+        Some(RecordDecision { key, decision_hlc, content_digest, payload, copies })
+    }
+
     fn apply_dropped(self, dropped: &[Digest]) -> Option<Self> {
-        let Self { set, payload, mut content } = self;
+        let Self { set, payload, mut content, .. } = self;
         let set = set.without(dropped)?;
         content.retain(|op_hash, _| !dropped.contains(op_hash));
-        Some(Self { set, payload, content })
+        Some(Self { set, payload, content, decided: Decided::default() })
     }
 }
 
@@ -100,10 +151,14 @@ impl Document {
         context: &Context,
     ) -> Vec<UnverifiedCopy> {
         let Some(at) = self.observations.get(owner) else { return Vec::new() };
-        let key = RecordKey::observation(owner, document);
-        let copies = at.set.copies.values().filter_map(|copy| at.record(&key, copy));
-        let open = copies.filter(|(_, token)| token.verdict(context.records_epoch).is_none());
-        open.map(|(record, token)| UnverifiedCopy { record, token: Arc::clone(token) }).collect()
+        let is_open = |token: &Arc<Token>| token.verdict(context.records_epoch).is_none();
+        let copies = at.set.copies.values();
+        let open = copies.filter(|copy| at.token(copy).is_some_and(is_open));
+        let records = open.filter_map(|copy| {
+            let (record, token) = at.record(&RecordKey::observation(owner, document), copy)?;
+            Some(UnverifiedCopy { record, token: Arc::clone(token) })
+        });
+        records.collect()
     }
 
     pub(super) fn put_observation_copy(
@@ -182,20 +237,21 @@ impl Document {
         owner: &OwnerDid,
         context: &Context,
     ) -> Decision<Self> {
+        let answer = |decision| Decision::unchanged(DocumentReply::Decision(decision));
+        let standing = self.observations.get_key_value(owner);
+        let Some((owner, at)) = standing else { return answer(None) };
+        if let Some(decided) = at.decided.of(context.records_epoch) {
+            return answer(Some(decided));
+        }
         let unverified = self.unverified(document, owner, context);
         if !unverified.is_empty() {
             return Decision::unchanged(DocumentReply::Unverified(unverified));
         }
-        let decision = self.observations.get(owner).and_then(|at| {
-            let key = RecordKey::observation(owner, document);
-            let valid = at.set.copies.values().filter(|copy| at.is_valid(copy, context));
-            let records = valid.filter_map(|copy| Some(at.record(&key, copy)?.0));
-            let copies: Vec<SignedRecord> = records.collect();
-            let payload = copies.first()?.payload.clone();
-            let (decision_hlc, content_digest) = (at.set.version.clone(), at.set.claim_digest);
-            Some(Box::new(RecordDecision { key, decision_hlc, content_digest, payload, copies }))
-        });
-        Decision::unchanged(DocumentReply::Decision(decision))
+        let decision = at.decision(RecordKey::observation(owner, document), context).map(Arc::new);
+        if let Some(decision) = &decision {
+            at.decided.note(context.records_epoch, decision);
+        }
+        answer(decision)
     }
 
     /// Whether a value that was fetched at `fetch_hlc` may be applied. Local intent comes first,
@@ -234,7 +290,8 @@ impl Document {
         let token = put.token.clone();
         content.insert(put.copy.op_hash, CopyContent { token, payload: None });
         let set = CopySet::with(set, &put.copy);
-        let observation = Observation { set, payload: put.payload, content };
+        let decided = Decided::default();
+        let observation = Observation { set, payload: put.payload, content, decided };
         self.observations.insert(put.owner.clone(), observation);
     }
 
@@ -283,6 +340,7 @@ impl Document {
         let Some((owner, _, copy)) = self.standing_copy(row) else { return };
         let (owner, op_hash) = (owner.clone(), copy.op_hash);
         let Some(at) = self.observations.get_mut(&owner) else { return };
+        at.decided = Decided::default();
         let shared = at.content.values().find_map(|content| content.payload.clone());
         let content = at.content.entry(op_hash).or_default();
         match (column, value) {

@@ -130,12 +130,35 @@ fn a_decision_is_what_the_valid_copies_come_to() {
         copies: records(&[&a, &b]),
     };
     let given = with(&[&a, &b]);
-    assert_eq!(decision(&given, &owner()), Some(expected.clone()));
-    a.token.note(0, false);
+    // Asked again under the same epoch, it is the same.
+    for _ in 0..2 {
+        assert_eq!(decision(&given, &owner()), Some(expected.clone()));
+    }
+    a.token.note(1, false);
+    b.token.note(1, true);
     let of_b = RecordDecision { copies: records(&[&b]), ..expected };
-    assert_eq!(decision(&given, &owner()), Some(of_b));
-    b.token.note(0, false);
-    assert_eq!(decision(&given, &owner()), None);
+    let decided = |epoch| match given.when(&read_decision(&owner()), under(epoch)).reply() {
+        DocumentReply::Decision(decision) => decision.map(Arc::unwrap_or_clone),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(decided(1), Some(of_b));
+    a.token.note(2, false);
+    b.token.note(2, false);
+    assert_eq!(decided(2), None);
+}
+
+#[test]
+fn a_decision_is_asked_of_the_copies_anew_once_one_of_them_has_its_content() {
+    let (a, b) = (copy_of(&owner(), 5, "a"), copy_of(&owner(), 5, "b"));
+    let mut given = with(&[&a, &b]);
+    let payload = Value::Blob(b.payload.clone().unwrap());
+    given.damage(&row_key(&b), PAYLOAD_COLUMN);
+    given.reload();
+    verify(&given, &owner(), true);
+    assert_eq!(decision(&given, &owner()).unwrap().copies, records(&[&a]));
+    given.state.attach(&row_key(&b), PAYLOAD_COLUMN, &payload);
+    verify(&given, &owner(), true);
+    assert_eq!(decision(&given, &owner()).unwrap().copies, records(&[&a, &b]));
 }
 
 #[test]

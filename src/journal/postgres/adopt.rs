@@ -57,18 +57,12 @@ pub(super) async fn move_aside(session: &mut Session) -> Result<Vec<Table>> {
     }
     for &table in &tables {
         let name = table.spec().name;
-        let kind = format!("SELECT relkind = 'r' FROM pg_class WHERE oid = '{name}'::regclass");
         let others = format!(
             "SELECT format('DROP INDEX %s', i.indexrelid::regclass) FROM pg_index AS i \
              WHERE i.indrelid = '{name}'::regclass AND NOT EXISTS \
              (SELECT 1 FROM pg_constraint AS c WHERE c.conindid = i.indexrelid)"
         );
-        let triggers = format!(
-            "SELECT 1 FROM pg_trigger WHERE tgrelid = '{name}'::regclass AND NOT tgisinternal"
-        );
-        let is_table = run(session, kind).await?.first().map_or(Ok(false), |row| get(row, 0))?;
-        // A trigger is of no store that is known.
-        if !is_table || !run(session, triggers).await?.is_empty() {
+        if !is_plain(session, name).await? {
             return Err(table_refused(name));
         }
         for row in run(session, others).await? {
@@ -77,6 +71,21 @@ pub(super) async fn move_aside(session: &mut Session) -> Result<Vec<Table>> {
         run(session, format!("ALTER TABLE {name} RENAME TO {}", aside(table))).await?;
     }
     Ok(tables)
+}
+
+/// Whether it is a table with nothing on it that would be lost with it and is of no store that is
+/// known: triggers and rules, who may see which rows or columns, who is sent the changes.
+async fn is_plain(session: &mut Session, name: &str) -> Result<bool> {
+    let sql = format!(
+        "SELECT relkind = 'r' AND NOT relrowsecurity AND NOT relforcerowsecurity \
+         AND NOT EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = c.oid AND NOT tgisinternal) \
+         AND NOT EXISTS (SELECT 1 FROM pg_rewrite WHERE ev_class = c.oid) \
+         AND NOT EXISTS (SELECT 1 FROM pg_policy WHERE polrelid = c.oid) \
+         AND NOT EXISTS (SELECT 1 FROM pg_attribute WHERE attrelid = c.oid AND attacl IS NOT NULL) \
+         AND NOT EXISTS (SELECT 1 FROM pg_publication_rel WHERE prrelid = c.oid) \
+         FROM pg_class AS c WHERE oid = '{name}'::regclass"
+    );
+    run(session, sql).await?.first().map_or(Ok(false), |row| get(row, 0))
 }
 
 /// Fills this program's tables from those that were moved aside, and writes the genesis of their
@@ -171,8 +180,9 @@ async fn move_rows(session: &mut Session, table: Table) -> Result<()> {
     run(session, format!("INSERT INTO {name} ({columns}) SELECT {columns} FROM {aside}")).await?;
     // Those who may read or write the table may do so still.
     let granted = format!(
-        "SELECT format('GRANT %s ON {name} TO %s', a.privilege_type, \
-         CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END) \
+        "SELECT format('GRANT %s ON {name} TO %s%s', a.privilege_type, \
+         CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END, \
+         CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END) \
          FROM pg_class AS c, aclexplode(c.relacl) AS a \
          WHERE c.oid = '{aside}'::regclass AND a.grantee != c.relowner"
     );

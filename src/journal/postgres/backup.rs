@@ -38,7 +38,7 @@ const JOURNAL: &[(&str, &str)] = &[
 
 const BEGIN_COPY: &str = "\
 BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = 0; \
-SET LOCAL idle_in_transaction_session_timeout = 0";
+SET LOCAL lock_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0";
 
 /// A number that was given after the moment of the copy does no harm; one before it is counted.
 const NUMBERS: &str = "\

@@ -5,6 +5,7 @@
 //! no prepared statement, no setting, no `LISTEN`. There every read is a transaction too.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -27,6 +28,7 @@ const CACHED_STATEMENTS: usize = 256;
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause between two tries to connect to a server that has no room.
 const CROWDED_PAUSE: Duration = Duration::from_millis(50);
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 /// What is asked of each connection, and no more where a pooler may stand between.
 const QUESTION: &str = "SELECT pg_is_in_recovery()";
 /// How often two connections are asked who serves them, to find a pooler.
@@ -37,10 +39,11 @@ pub(super) struct Connector {
     connect: PgConnectOptions,
     options: PostgresOptions,
     is_pooled: bool,
-    /// What a transaction begins with. Every statement has an index; one that was planned while its
-    /// table was small must not be the one that reads it whole when it has grown.
+    /// What a transaction begins with, with its settings where others get the connection behind it.
     begin: String,
-    /// The same for the reads of a connection that no one else gets.
+    /// What a connection begins with, with the settings where no one else gets it. Every statement has
+    /// an index; one that was planned while its table was small must not be the one that reads it
+    /// whole when it has grown.
     greeting: String,
     seen: Mutex<Option<Seen>>,
 }
@@ -78,33 +81,33 @@ impl Connector {
             .disable_statement_logging();
         let millis = |time: Duration| time.as_millis().clamp(1, i32::MAX.unsigned_abs().into());
         let (limit, lock) = (options.command_timeout, LOCK_TIMEOUT.min(options.command_timeout));
-        let begin = format!(
-            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = {}; \
-             SET LOCAL lock_timeout = {}; SET LOCAL idle_in_transaction_session_timeout = {0}; \
-             SET LOCAL enable_seqscan = off",
-            millis(limit),
-            millis(lock),
-        );
-        let greeting = format!(
-            "SELECT pg_is_in_recovery(); SET statement_timeout = {}; SET enable_seqscan = off",
-            millis(limit)
-        );
+        let (limit, lock) = (millis(limit), millis(lock));
+        let set = |scope: &str| {
+            format!(
+                "; SET {scope} statement_timeout = {limit}; SET {scope} lock_timeout = {lock}; \
+                 SET {scope} idle_in_transaction_session_timeout = {limit}; \
+                 SET {scope} enable_seqscan = off"
+            )
+        };
+        let greeting = format!("{QUESTION}{}", set("SESSION"));
         let is_pooled = options.pooler.unwrap_or_default();
         let mut connector = Self {
             connect,
             options,
             is_pooled,
-            begin,
+            begin: format!("{BEGIN}{}", set("LOCAL")),
             greeting: QUESTION.to_owned(),
             seen: Mutex::default(),
         };
-        let mut first = connector.open().await?;
+        let mode = connector.connect.get_ssl_mode();
+        let mut first = connector.open().await.map_err(|error| untrusted(error, mode))?;
         check_server(&mut first).await?;
         if connector.options.pooler.is_none() {
             connector.is_pooled = connector.finds_pooler(&mut first).await?;
         }
         if !connector.is_pooled {
             connector.greeting = greeting;
+            connector.begin = BEGIN.to_owned();
         }
         first.close().await;
         Ok(connector)
@@ -304,6 +307,25 @@ fn check_mode(mode: PgSslMode, has_tls: bool) -> Result<()> {
         return Ok(());
     }
     Err(Error::invalid("url", "expected an sslmode that needs no TLS, or the crate feature `tls`"))
+}
+
+/// What is no passing fault of a server that is opened for the first time: it has no TLS, or a certificate
+/// that is not to be trusted, or the authority can't be read that would say so.
+fn untrusted(error: Error, mode: PgSslMode) -> Error {
+    let verifies = matches!(mode, PgSslMode::VerifyCa | PgSslMode::VerifyFull);
+    let Error::Storage { source: Some(source), .. } = &error else { return error };
+    let reason = match source.downcast_ref() {
+        Some(sqlx::Error::Tls(reason)) => reason.to_string(),
+        // What the handshake came to is an error of the connection.
+        Some(sqlx::Error::Io(reason)) if reason.kind() == ErrorKind::InvalidData => {
+            reason.to_string()
+        }
+        Some(sqlx::Error::Io(reason)) if verifies && reason.kind() == ErrorKind::NotFound => {
+            format!("sslrootcert: {reason}")
+        }
+        _ => return error,
+    };
+    Error::invalid("url", format!("expected a server to be trusted by its sslmode: {reason}"))
 }
 
 async fn check_server(session: &mut Session) -> Result<()> {

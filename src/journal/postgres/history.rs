@@ -25,22 +25,24 @@ const EDGE_PAUSE: Duration = Duration::from_millis(10);
 /// Positions behind the end of the feed that were read and are held back.
 const HELD_BACK: &str = "connector_store_feed_held_back_positions";
 
-/// Head, snapshot and tail as one statement, so that they are of one moment. The first column says
-/// what a line is, the rest are an event's columns, the last a snapshot's checksum.
+/// Head, snapshot and tail of streams as one statement, so that they are of one moment. The first
+/// column says what a line is, the next are an event's columns, then come a snapshot's checksum and
+/// the stream's name.
 const LOAD: &str = "\
 SELECT 0::bigint AS part, kind, 0::bigint AS position, version, 0::bigint AS event_type, \
   0::bigint AS event_schema, ''::bytea AS payload, last_command_id AS command_id, \
-  0::bigint AS recorded_at, hash, ''::bytea AS checksum \
-FROM connector_stream WHERE name = $1 AND version > 0 \
+  0::bigint AS recorded_at, hash, ''::bytea AS checksum, name \
+FROM connector_stream WHERE name = ANY ($1) AND version > 0 \
 UNION ALL \
-SELECT 1, s.kind, 0, n.stream_version, 0, n.schema, n.payload, ''::bytea, 0, n.hash, n.checksum \
+SELECT 1, s.kind, 0, n.stream_version, 0, n.schema, n.payload, ''::bytea, 0, n.hash, n.checksum, \
+  s.name \
 FROM connector_stream AS s JOIN connector_snapshot AS n ON n.stream = s.stream \
-WHERE s.name = $1 \
+WHERE s.name = ANY ($1) \
 UNION ALL \
 SELECT 2, s.kind, j.position, j.stream_version, j.event_type, j.event_schema, j.payload, \
-  j.command_id, j.recorded_at, j.hash, ''::bytea \
+  j.command_id, j.recorded_at, j.hash, ''::bytea, s.name \
 FROM connector_stream AS s JOIN connector_journal AS j ON j.stream = s.stream \
-WHERE s.name = $1 AND j.stream_version > coalesce( \
+WHERE s.name = ANY ($1) AND j.stream_version > coalesce( \
   (SELECT n.stream_version FROM connector_snapshot AS n WHERE n.stream = s.stream), 0) \
 ORDER BY part, version";
 
@@ -59,20 +61,29 @@ JOIN connector_stream AS s ON s.stream = j.stream ORDER BY j.position";
 impl Readers {
     /// Snapshot and tail of a stream.
     pub(super) async fn load(&self, stream: &str) -> Result<Loaded> {
-        let rows = self.all(named(LOAD, stream)?, "loading a stream").await?;
-        let name = StreamName::from(stream);
-        let mut loaded = Loaded::default();
+        let loaded = self.load_all(&[StreamName::from(stream)]).await?;
+        Ok(loaded.into_iter().next().unwrap_or_default())
+    }
+
+    /// Snapshots and tails of streams, in their order.
+    pub(super) async fn load_all(&self, streams: &[StreamName]) -> Result<Vec<Loaded>> {
+        let mut statement = Statement::new(LOAD);
+        bound(statement.add(streams.iter().map(AsRef::as_ref).collect::<Vec<&str>>()))?;
+        let rows = self.all(statement, "loading streams").await?;
+        let mut found: HashMap<&str, Loaded> = HashMap::new();
         for row in &rows {
+            let name = text(row, 11)?;
+            let loaded = found.entry(name).or_default();
             match int(row, 0)? {
                 0 => {
                     let (version, command_id) = (int(row, 3)?, blob_uuid(row, 7)?);
                     loaded.head = Some(Head { version, command_id, hash: blob_digest(row, 9)? });
                 }
                 1 => loaded.snapshot = Some(snapshot_of(row, [3, 5, 6, 9, 10])?),
-                _ => loaded.events.push(event_of(row, 2, name.clone(), int(row, 1)?)?),
+                _ => loaded.events.push(event_of(row, 2, name.into(), int(row, 1)?)?),
             }
         }
-        Ok(loaded)
+        Ok(streams.iter().map(|name| found.remove(&**name).unwrap_or_default()).collect())
     }
 
     /// Heads of streams, and the time.

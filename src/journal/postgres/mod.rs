@@ -183,6 +183,10 @@ impl Storage for PostgresStorage {
         self.on_handle(self.readers.load(stream))
     }
 
+    fn load_all<'a>(&'a self, streams: &'a [StreamName]) -> BoxFuture<'a, Result<Vec<Loaded>>> {
+        self.on_handle(self.readers.load_all(streams))
+    }
+
     fn append<'a>(
         &'a self,
         batch: &'a [Append],

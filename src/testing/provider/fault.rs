@@ -17,60 +17,63 @@ pub enum ProviderFault {
     /// that this was all.
     ///
     /// *Naive:* everything is deleted. *Against it:* the mass-delete guard of
-    /// [`ConnectorRef::commit_receipt`](crate::ConnectorRef::commit_receipt), and behind it the candidate that
-    /// is only deleted once the provider was asked about it.
+    /// [`ConnectorRef::commit_receipt`](crate::ConnectorRef::commit_receipt), and behind it the
+    /// candidate that is only deleted once the provider was asked about it.
     EmptyPage,
     /// A page that others should follow says that it is the last. The answer has no total.
     ///
     /// *Naive:* what was on the other pages is deleted. *Against it:* what a receipt lacks is a
-    /// candidate, and asked about by [`SweepOutcome`](crate::SweepOutcome) before anything is deleted.
+    /// candidate, and asked about by [`SweepOutcome`](crate::SweepOutcome) before anything is
+    /// deleted.
     TruncatedListing,
     /// The cursor of the next page leads to the same page once more.
     ///
-    /// *Naive:* each entity of the page is mirrored twice. *Against it:* a receipt counts distinct ids, so
-    /// the total agrees; documents are named after their entities.
+    /// *Naive:* each entity of the page is mirrored twice. *Against it:* a receipt counts distinct
+    /// ids, so the total agrees; a document is found by its entity.
     PageRepeated,
-    /// Others write while the listing goes on, which shifts what is numbered by place, and a later page is
-    /// passed over.
+    /// Others write while the listing goes on, which shifts what is numbered by place, and a later
+    /// page is passed over.
     ///
-    /// *Naive:* the entities of the page are deleted. *Against it:* the total of the last page: a receipt that saw less
-    /// is never complete.
+    /// *Naive:* the entities of the page are deleted. *Against it:* the total of the last page: a
+    /// receipt that saw less is never complete.
     PageSkipped,
-    /// The cursor is answered 410, in the middle of a listing or at the changes. So are all that were
-    /// given before.
+    /// The cursor is answered 410, in the middle of a listing or at the changes. So are all that
+    /// were given before.
     ///
-    /// *Naive:* it lists everything anew, where no tombstones are, so that what was deleted in between stays for ever.
-    /// *Against it:* [`ConnectorRef::cursor_lost`](crate::ConnectorRef::cursor_lost): the partition owes a
-    /// sweep until a receipt that began later is committed.
+    /// *Naive:* it lists everything anew, where no tombstones are, so that what was deleted in
+    /// between stays for ever. *Against it:*
+    /// [`ConnectorRef::cursor_lost`](crate::ConnectorRef::cursor_lost): the partition owes a sweep
+    /// until a receipt that began later is committed.
     CursorExpired,
-    /// The credential leads to another account, as after somebody has signed in anew in the same browser.
-    /// Strikes at [`account`](super::Provider::account), a listing or the changes, and holds for all
-    /// calls while it lasts.
+    /// The credential leads to another account, as after somebody has signed in anew in the same
+    /// browser. In the other one there is one entity, `stranger`. Strikes at
+    /// [`account`](super::Provider::account), a listing or the changes, and holds for all calls
+    /// while it lasts.
     ///
     /// *Naive:* all of the one account is deleted, and all of the other mirrored in its place.
-    /// *Against it:* the fingerprint of a receipt, compared at each page, and its provenance: candidates of
-    /// one account are not asked about in another one.
+    /// *Against it:* the fingerprint of a receipt, compared at each page, and its provenance:
+    /// candidates of one account are not asked about in another one.
     AccountSwapped {
         /// How long, on the clock's monotonic time.
         lasts: Duration,
     },
-    /// The content of an entity becomes such that no client can take it ([`POISON`]), until somebody
-    /// writes it anew. Its version stays the same.
+    /// The content of an entity becomes such that no client can take it ([`POISON`]), until
+    /// somebody writes it anew. Its version stays the same.
     ///
-    /// *Naive:* each round fails at that item, so nothing behind it is ever mirrored; or it is left out and so
-    /// deleted. *Against it:* a receipt says what is there, not what could be mirrored.
+    /// *Naive:* each round fails at that item, so nothing behind it is ever mirrored; or it is left
+    /// out and so deleted. *Against it:* a receipt says what is there, not what could be mirrored.
     ItemPoisoned,
     /// A write is done, and no answer comes.
     ///
-    /// *Naive:* it is sent again, and done twice. *Against it:* whoever claims an operation that was marked as sent is
-    /// told to ask first ([`Claim::Reconcile`](crate::Claim::Reconcile)).
+    /// *Naive:* it is sent again, and done twice. *Against it:* whoever claims an operation that
+    /// was marked as sent is told to ask first ([`Claim::Reconcile`](crate::Claim::Reconcile)).
     WriteTimedOut,
     /// A write is lost on its way, and no answer comes: to the client the same as
     /// [`WriteTimedOut`](Self::WriteTimedOut).
     ///
     /// *Naive:* a client that has learnt not to send again loses the write. *Against it:*
-    /// [`ClaimedOperation::record_not_written`](crate::ClaimedOperation::record_not_written), after which it may
-    /// be sent again.
+    /// [`ClaimedOperation::record_not_written`](crate::ClaimedOperation::record_not_written), after
+    /// which it may be sent again.
     WriteLost,
     /// A write is done and answered 503, by a gateway that had waited long enough.
     ///
@@ -79,20 +82,22 @@ pub enum ProviderFault {
     UnavailableButDone,
     /// A write is done, and reads show the state before it for a while.
     ///
-    /// *Naive:* it reads back, does not find its write, and writes again; or what it has just made is missing from a
-    /// listing, and deleted. *Against it:* the visibility delay of an operation
+    /// *Naive:* it reads back, does not find its write, and writes again; or what it has just made
+    /// is missing from a listing, and deleted. *Against it:* the visibility delay of an operation
     /// ([`Error::ReconcileTooEarly`](crate::Error::ReconcileTooEarly)), and the watch, before whose
     /// deadline another value or an absence is only a mismatch.
     WriteVisibleLater {
         /// How long, on the clock's monotonic time.
         after: Duration,
     },
-    /// The provider keeps something else than what was sent: its own spelling, with a member of its own
-    /// (`"normalised": true`).
+    /// The provider keeps something else than what was sent: its own spelling, with a member of its
+    /// own (`"normalised": true`).
     ///
-    /// *Naive:* what it reads is not what it wrote, so it writes again, each round. *Against it:* the operation is finished
-    /// and never sent again; the watch counts the difference, and its version tells the provider's form from
-    /// somebody else's edit.
+    /// *Naive:* what it reads is not what it wrote, so it writes again, each round. *Against it:*
+    /// the operation is finished and never sent again; the watch counts the difference, and its
+    /// version tells the provider's form from somebody else's edit. Where the answer is lost as
+    /// well, the write is not known again by its content: a name that the client chose, or a
+    /// condition, keeps it from being made twice.
     WriteNormalised,
     /// Every listing, look and write is answered 429 while it lasts.
     ///
@@ -104,28 +109,28 @@ pub enum ProviderFault {
     },
     /// One of the provider's servers has a wrong clock: [`now`](super::Provider::now) is off, once.
     ///
-    /// *Naive:* what it fetched seems newer than a later local edit, and takes its place. *Against it:* stamps are those
-    /// of the host's own clock ([`HlcClock`](crate::HlcClock)), which takes none from the future, and
-    /// [`ReadWinner`](crate::ReadWinner) goes by what is unfinished.
+    /// *Naive:* what it fetched seems newer than a later local edit, and takes its place. *Against
+    /// it:* stamps are those of the host's own clock ([`HlcClock`](crate::HlcClock)), which takes
+    /// none from the future, and [`ReadWinner`](crate::ReadWinner) goes by what is unfinished.
     ClockWrong {
         /// How far ahead; behind where it is negative.
         by_millis: i64,
     },
     /// A delete is done and answered "not there", as where a proxy has sent it twice.
     ///
-    /// *Naive:* the delete has failed, so it is tried for ever, or what was deleted is put back. *Against it:* an
-    /// operation ends as committed also where it was so at the provider already.
+    /// *Naive:* the delete has failed, so it is tried for ever, or what was deleted is put back.
+    /// *Against it:* an operation ends as committed also where it was so at the provider already.
     GoneAlready,
     /// A listing shows two entities with one id, and counts both.
     ///
-    /// *Naive:* two documents, or one that is overwritten by the other. *Against it:* a
-    /// receipt counts distinct ids, so it is not complete and nothing is deleted by it.
+    /// *Naive:* two documents, or one that is overwritten by the other. *Against it:* a receipt
+    /// counts distinct ids, so it is not complete and nothing is deleted by it.
     TwoWithOneId,
     /// A rename is shown as a tombstone and a new entity, with nothing between them. Strikes at
     /// [`rename`](super::Provider::rename).
     ///
-    /// *Naive:* the document is deleted, and a local edit that was not yet written with it. *Against it:* no document
-    /// is swept while an operation on it is unfinished.
+    /// *Naive:* the document is deleted, and a local edit that was not yet written with it.
+    /// *Against it:* no document is swept while an operation on it is unfinished.
     RenameAsDeleteCreate,
 }
 

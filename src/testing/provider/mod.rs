@@ -42,6 +42,7 @@
 mod content;
 mod cursor;
 mod fault;
+mod pages;
 #[cfg(test)]
 mod provider_tests;
 mod wire;
@@ -58,6 +59,7 @@ use std::time::Duration;
 use content::{Entity, Partition};
 use cursor::{Place, Purpose};
 use fault::Script;
+use pages::{accept, page, poison, sync};
 
 use crate::base::{Json, OperationId, PartitionId, SourceId, Timestamp};
 use crate::domain::document::OperationKind;
@@ -98,7 +100,8 @@ impl std::fmt::Debug for Provider {
 }
 
 impl Provider {
-    /// An empty provider without faults. What lasts or comes late goes by the monotonic time of `clock`.
+    /// An empty provider without faults. What lasts or comes late goes by the monotonic time of
+    /// `clock`.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, seed: u64) -> Self {
         let inner = Inner {
@@ -117,13 +120,14 @@ impl Provider {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has this fault strike at the next call where it can. Several of one kind strike one after the other.
+    /// Has this fault strike at the next call where it can. Several of one kind strike one after
+    /// the other.
     pub fn plan(&self, fault: ProviderFault) {
         self.lock().script.plan(fault);
     }
 
-    /// From now on each of these faults strikes so often in a thousand calls where it can, by the seed. It
-    /// takes the place of the chances before; none ends them.
+    /// From now on each of these faults strikes so often in a thousand calls where it can, by the
+    /// seed. It takes the place of the chances before; none ends them.
     pub fn chances(&self, per_mille: &[(ProviderFault, u32)]) {
         self.lock().script.set_chances(per_mille);
     }
@@ -200,8 +204,9 @@ impl Provider {
     /// A page of the entities: the first one, or the one behind a cursor.
     ///
     /// # Errors
-    /// [`ProviderError::CursorExpired`], [`ProviderError::RateLimited`]; [`ProviderError::Rejected`] for a
-    /// text that is no cursor of a listing, and for pages of nothing.
+    /// [`ProviderError::CursorExpired`], [`ProviderError::RateLimited`];
+    /// [`ProviderError::Rejected`] for a text that is no cursor of a listing, and for pages of
+    /// nothing.
     pub fn list(
         &self,
         partition: &PartitionId,
@@ -234,8 +239,8 @@ impl Provider {
     /// What has happened since a sync cursor.
     ///
     /// # Errors
-    /// [`ProviderError::CursorExpired`], [`ProviderError::RateLimited`]; [`ProviderError::Rejected`] for a text that
-    /// is no sync cursor.
+    /// [`ProviderError::CursorExpired`], [`ProviderError::RateLimited`];
+    /// [`ProviderError::Rejected`] for a text that is no sync cursor.
     pub fn changes(&self, partition: &PartitionId, cursor: &Cursor) -> Answer<Changes> {
         let now = self.clock.monotonic();
         let mut inner = self.lock();
@@ -265,13 +270,14 @@ impl Provider {
         content.shown(source_id).ok_or(ProviderError::Gone)
     }
 
-    /// Writes, and gives the version that stands then; none for a delete. A condition is held to what
-    /// stands, shown or not.
+    /// Writes, and gives the version that stands then; none for a delete. A condition is held to
+    /// what stands, shown or not.
     ///
     /// # Errors
-    /// Certain: [`ProviderError::RateLimited`], [`ProviderError::ConditionFailed`], [`ProviderError::Rejected`] for a
-    /// create or update without content, [`ProviderError::Gone`] for an update or delete of what is not there,
-    /// unless that is the fault. Not certain: [`ProviderError::TimedOut`], [`ProviderError::Unavailable`].
+    /// Certain: [`ProviderError::RateLimited`], [`ProviderError::ConditionFailed`],
+    /// [`ProviderError::Rejected`] for a create or update without content, [`ProviderError::Gone`]
+    /// for an update or delete of what is not there, unless that is the fault. Not certain:
+    /// [`ProviderError::TimedOut`], [`ProviderError::Unavailable`].
     pub fn write(&self, write: &Write) -> Answer<Option<Version>> {
         let now = self.clock.monotonic();
         let mut inner = self.lock();
@@ -399,96 +405,6 @@ fn check(write: &Write, content: &Partition) -> Answer<()> {
         Condition::IfMatch(version) => standing.is_some_and(|entity| entity.version == *version),
     };
     if holds { Ok(()) } else { Err(ProviderError::ConditionFailed) }
-}
-
-/// The place of a cursor that is still good.
-fn accept(
-    cursor: &Cursor,
-    purpose: Purpose,
-    account: usize,
-    content: &mut Partition,
-    script: &mut Script,
-) -> Answer<Place> {
-    let place = Place::of(cursor).filter(|place| place.purpose == purpose);
-    let place = place.ok_or(ProviderError::Rejected)?;
-    if place.account != account || place.generation != content.generation {
-        return Err(ProviderError::CursorExpired);
-    }
-    if script.strikes(ProviderFault::CursorExpired) {
-        content.generation += 1;
-        return Err(ProviderError::CursorExpired);
-    }
-    Ok(place)
-}
-
-fn sync(place: &Place, change: u64) -> Cursor {
-    Place { purpose: Purpose::Sync, change, extra: 0, after: None, ..place.clone() }.cursor()
-}
-
-/// The page at a place of a listing, with the faults of pages.
-fn page(
-    content: &mut Partition,
-    script: &mut Script,
-    versions: &mut u64,
-    here: Place,
-    is_first: bool,
-    size: usize,
-) -> Listing {
-    let (mut items, mut more) = content.page(here.after.as_ref(), size);
-    if is_first && !items.is_empty() && script.strikes(ProviderFault::EmptyPage) {
-        let next = Next::Last { total: None, sync: sync(&here, here.change) };
-        return Listing { items: Vec::new(), next };
-    }
-    let mut place = here.clone();
-    if !is_first && !items.is_empty() && script.strikes(ProviderFault::PageSkipped) {
-        place.after = items.pop().map(|item| item.source_id);
-        (items, more) = content.page(place.after.as_ref(), size);
-    }
-    if let Some(last) = items.last() {
-        place.after = Some(last.source_id.clone());
-        poison(content, script, items.iter_mut().collect());
-        if script.strikes(ProviderFault::TwoWithOneId) {
-            double(&mut items, script, versions);
-            place.extra += 1;
-        }
-    }
-    let sync = sync(&place, place.change);
-    let next = if !more {
-        let count = u64::try_from(content.count()).unwrap_or(u64::MAX);
-        Next::Last { total: Some(count.saturating_add(place.extra)), sync }
-    } else if script.strikes(ProviderFault::TruncatedListing) {
-        Next::Last { total: None, sync }
-    } else if script.strikes(ProviderFault::PageRepeated) {
-        Next::Page(here.cursor())
-    } else {
-        Next::Page(place.cursor())
-    };
-    Listing { items, next }
-}
-
-/// Spoils one of the entities that are about to be shown.
-fn poison(content: &mut Partition, script: &mut Script, mut shown: Vec<&mut Item>) {
-    if shown.is_empty() || !script.strikes(ProviderFault::ItemPoisoned) {
-        return;
-    }
-    let at = script.pick(shown.len());
-    if let (Some(item), Ok(poison)) = (shown.get_mut(at), Json::parse("content", POISON)) {
-        content.spoil(&item.source_id, &poison);
-        item.content = poison;
-    }
-}
-
-/// Puts another entity with the id of one of these beside it, with the content of its neighbour.
-fn double(items: &mut Vec<Item>, script: &Script, versions: &mut u64) {
-    let at = script.pick(items.len());
-    let neighbour = (at + 1) % items.len();
-    *versions += 1;
-    let other = Item {
-        version: Version::from(format!("v{versions}")),
-        content: items[neighbour].content.clone(),
-        ..items[at].clone()
-    };
-    items.insert(at + 1, other);
 }
 
 /// The provider's own spelling of a content. Normalised once more it stays the same.

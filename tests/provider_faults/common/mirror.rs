@@ -43,6 +43,8 @@ pub enum Failure {
     Provider(ProviderError),
     /// The credential leads to another account.
     OtherAccount,
+    /// The host was killed.
+    Died,
 }
 
 impl From<Error> for Failure {
@@ -63,6 +65,8 @@ pub struct Mirror {
     pub clock: SimClock,
     pub graph: BTreeMap<DocumentId, Document>,
     pub stamps: HlcClock,
+    /// The host is killed right behind its next request, before it has recorded the answer.
+    pub dies: bool,
     made: u32,
 }
 
@@ -76,6 +80,7 @@ impl Mirror {
             clock: clock.clone(),
             graph: BTreeMap::new(),
             stamps: HlcClock::new("host-1", Duration::from_secs(60)).unwrap(),
+            dies: false,
             made: 0,
         }
     }
@@ -103,7 +108,7 @@ impl Mirror {
     /// A round that may fail by the provider, or by a listing that proves nothing.
     pub async fn try_round(&mut self) {
         match self.round().await {
-            Ok(()) | Err(Failure::Provider(_) | Failure::OtherAccount) => {}
+            Ok(()) | Err(Failure::Provider(_) | Failure::OtherAccount | Failure::Died) => {}
             Err(Failure::Store(
                 Error::ReceiptIncomplete { .. }
                 | Error::ScopeChanged { .. }

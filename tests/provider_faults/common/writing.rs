@@ -132,7 +132,11 @@ impl Mirror {
         if self.check_account().is_err() {
             return Ok(claimed.defer(DeferReason::AuthRequired, PAUSE, true).await?);
         }
-        match self.provider.write(write) {
+        let answer = self.provider.write(write);
+        if std::mem::take(&mut self.dies) {
+            return Err(Failure::Died);
+        }
+        match answer {
             Ok(version) => self.committed(id, claimed, request, write, version).await,
             Err(ProviderError::Gone) if write.op == OperationKind::Delete => {
                 self.committed(id, claimed, request, write, None).await
@@ -166,7 +170,16 @@ impl Mirror {
             Err(ProviderError::Gone) => None,
             Err(_) => return Ok(claimed.defer(DeferReason::Offline, PAUSE, false).await?),
         };
-        if standing.as_ref().map(|item| &item.content) == write.content.as_ref() {
+        let has_it = match write.op {
+            // The name is the client's own, so what stands there is ours, however the provider spells it.
+            OperationKind::Create => standing.is_some(),
+            // In another spelling it is not known again. Sent once more, the condition refuses it.
+            OperationKind::Update => {
+                standing.as_ref().map(|it| &it.content) == write.content.as_ref()
+            }
+            OperationKind::Delete => standing.is_none(),
+        };
+        if has_it {
             let version = standing.map(|item| item.version);
             return self.committed(id, claimed, request, write, version).await;
         }
