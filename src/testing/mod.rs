@@ -8,7 +8,8 @@
 //! - [`FaultyStorage`]: any storage, which fails, stalls, loses an answer or a commit, is outrun by another
 //!   host, can't be reached, is full, or dies with its process, by a script ([`Fault`]) or by chance
 //!   ([`Chances`]).
-//! - [`Provider`]: a provider with the faults of real ones ([`ProviderFault`]).
+//! - [`Provider`]: a provider with the faults of real ones ([`ProviderFault`]), for the tests of a connector.
+//! - [`PlantedBug`]: a mistake of the store's own, made on purpose on one thread, that checks must find.
 //! - `TestPostgres`, `TestPgBouncer`: servers of a test's own.
 //!
 //! Behind the feature `testing`. Nothing in the crate itself uses it.
@@ -27,6 +28,7 @@ mod scenario;
 mod service;
 mod storage;
 
+pub use crate::base::planted::{Planted, PlantedBug};
 pub use chance::{SeededIds, SeededJitter};
 pub use clock::SimClock;
 pub use given::Then;

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use super::tamper;
 use super::world::World;
 
 /// Everything, once nothing goes wrong any more.
@@ -12,6 +13,9 @@ pub async fn at_the_end(world: &Rc<World>) {
     world.audit.borrow_mut().erasure.look(world);
     syncs(world);
     whole(world).await;
+    if let Some(life) = world.hosts.iter().find_map(|host| host.life()) {
+        tamper::event(world, &life.store).await;
+    }
 }
 
 /// What was acknowledged is there, also now.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use connector_store::journal::BoxFuture;
 use connector_store::testing::{FaultyStorage, SeededIds, SeededJitter, SimClock};
 use connector_store::{Clock, Holder, Store, Timestamp};
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::work;
@@ -55,7 +55,9 @@ pub struct Host {
     /// Begun so often.
     pub lives: Cell<u64>,
     life: RefCell<Option<Life>>,
-    is_paused: watch::Sender<bool>,
+    is_paused: Cell<bool>,
+    /// It wakes in the order in which they came; a watch does not.
+    goes_on: Notify,
 }
 
 impl Host {
@@ -65,7 +67,8 @@ impl Host {
             name: format!("host-{number}"),
             lives: Cell::new(0),
             life: RefCell::new(None),
-            is_paused: watch::Sender::new(false),
+            is_paused: Cell::new(false),
+            goes_on: Notify::new(),
         }
     }
 
@@ -80,17 +83,22 @@ impl Host {
     }
 
     pub fn is_paused(&self) -> bool {
-        *self.is_paused.borrow()
+        self.is_paused.get()
     }
 
     /// As a process that is stopped: its people do nothing until it goes on.
     pub fn pause(&self, is_paused: bool) {
-        self.is_paused.send_replace(is_paused);
+        self.is_paused.set(is_paused);
+        if !is_paused {
+            self.goes_on.notify_waiters();
+        }
     }
 
     /// Waits while the host is paused.
     pub async fn unpaused(&self) {
-        self.is_paused.subscribe().wait_for(|is| !is).await.unwrap();
+        while self.is_paused.get() {
+            self.goes_on.notified().await;
+        }
     }
 
     /// Begins a life.
@@ -112,6 +120,7 @@ impl Host {
             .snapshot_every_events(SNAPSHOT_EVERY)
             .idle_time(Duration::from_secs(20))
             .accept_foreign_owners()
+            .signer_policy(world.observations.policy())
             .on_this_thread()
             .open()
             .await;

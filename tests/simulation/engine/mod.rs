@@ -13,6 +13,7 @@ pub mod history;
 pub mod host;
 pub mod nemesis;
 pub mod promises;
+pub mod tamper;
 pub mod work;
 pub mod world;
 
@@ -20,7 +21,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use connector_store::Clock as _;
-use connector_store::testing::SimRuntime;
+use connector_store::testing::{PlantedBug, SimRuntime};
 
 pub use history::{History, Violation};
 pub use nemesis::Faults;
@@ -37,12 +38,14 @@ pub struct Config {
     /// Commands after which no new work begins.
     pub commands: u64,
     pub faults: Faults,
+    /// What is wrong with the store.
+    pub bug: Option<PlantedBug>,
 }
 
 impl Config {
     /// A run that is small and has everything in it.
     pub fn small(seed: u64) -> Self {
-        Self { seed, hosts: 3, owners: 3, commands: 1_000, faults: Faults::ALL }
+        Self { seed, hosts: 3, owners: 3, commands: 1_000, faults: Faults::ALL, bug: None }
     }
 }
 
@@ -62,6 +65,7 @@ const LIMIT: Duration = Duration::from_secs(30 * 24 * 3_600);
 
 /// Plays a seed.
 pub fn run(config: &Config) -> Report {
+    let _planted = config.bug.map(PlantedBug::plant);
     let runtime = SimRuntime::new().unwrap();
     let clock = runtime.clock().clone();
     let world = World::new(config.clone(), clock.clone());
@@ -84,6 +88,7 @@ pub fn run(config: &Config) -> Report {
 
 /// Work under faults, then none, then the checks of the end.
 async fn play(world: Rc<World>) {
+    work::observations::begin(&world, &world.config).await;
     host::start_all(&world).await;
     let nemesis = tokio::task::spawn_local(nemesis::haunt(Rc::clone(&world)));
     tokio::task::spawn_local(work::remote::live(Rc::clone(&world)));

@@ -18,10 +18,14 @@ use super::history::{History, Violation};
 use super::host::Host;
 use super::promises::{Promises, Told};
 use super::work::Accounts;
+use super::work::observations::Observations;
 use super::{Config, Report};
 
 /// Tries of a command whose outcome is unknown or that was not done.
 const TRIES: usize = 6;
+
+/// Of a thousand commands that were done so many are sent again.
+const REPEATED: usize = 20;
 
 /// See the module.
 pub struct World {
@@ -30,6 +34,7 @@ pub struct World {
     pub journal: MemoryJournal,
     pub hosts: Vec<Rc<Host>>,
     pub accounts: Accounts,
+    pub observations: Observations,
     pub audit: Rc<RefCell<Audit>>,
     pub promises: RefCell<Promises>,
     pub graph: RefCell<Graph>,
@@ -47,9 +52,11 @@ impl World {
         let database = clock.clone();
         let journal = MemoryJournal::shared(Arc::new(move || database.wall()));
         let chance = Chance::new(config.seed);
+        let accounts = Accounts::new(&config, &clock);
         Rc::new_cyclic(|this| Self {
             hosts: (0..config.hosts).map(|number| Rc::new(Host::new(number))).collect(),
-            accounts: Accounts::new(&config, &clock),
+            observations: Observations::new(&accounts.all),
+            accounts,
             audit: Rc::new(RefCell::new(Audit::new())),
             promises: RefCell::default(),
             graph: RefCell::default(),
@@ -188,6 +195,10 @@ impl World {
             };
             self.promises.borrow_mut().told(id, told);
             self.check_promise(id, told, what);
+            if told == Told::Done && self.chance(|chance| chance.per_mille(REPEATED)) {
+                // As a caller does who has not heard the answer.
+                let _ = self.call(host, &format!("{what}, again"), command(id)).await;
+            }
             let again = told == Told::Unknown
                 && matches!(&result, Err(error) if error.class() != ErrorClass::Refused);
             if !again || tries == TRIES {

@@ -4,6 +4,7 @@
 //! rules.
 
 pub mod auths;
+pub mod decisions;
 pub mod deletions;
 pub mod due;
 pub mod erasure;
@@ -65,6 +66,7 @@ pub struct Audit {
     /// The newest position that a command has written.
     commands: BTreeMap<CommandId, i64>,
     pub registers: registers::Registers,
+    pub decisions: decisions::Decisions,
     pub rows: rows::Rows,
     pub receipts: receipts::Receipts,
     pub deletions: deletions::Deletions,
@@ -103,14 +105,15 @@ impl Audit {
                 return world.violate("events can be read", "one can't");
             };
             self.registers.judge(world, &written);
-            self.rows.judge(world, &written);
-            self.receipts.judge(world, &written);
-            self.deletions.judge(world, &written, |account| self.rows.holder(account));
-            self.erasure.judge(&written);
             self.leases.judge(world, &written);
             self.operations.judge(world, &written);
             self.progress.judge(world, &written);
             self.auths.judge(world, &written);
+            self.decisions.judge(world, &written);
+            self.rows.judge(world, &written);
+            self.receipts.judge(world, &written);
+            self.deletions.judge(world, &written, |account| self.rows.holder(account));
+            self.erasure.judge(&written);
         }
         self.settle(world);
         self.erasure.look_now_and_then(world);

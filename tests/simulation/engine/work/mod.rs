@@ -4,6 +4,7 @@ pub mod auths;
 pub mod edits;
 pub mod housekeeping;
 pub mod leases;
+pub mod observations;
 pub mod plans;
 pub mod progress;
 pub mod remote;
@@ -84,15 +85,16 @@ impl Worker {
 #[derive(Clone, Copy)]
 enum Task {
     Trims,
-    Sync,
     Edits,
     Progress,
     Leases,
     Auths,
     Housekeeping,
+    Observations,
+    Sync,
 }
 
-const TASKS: [(usize, Task); 7] = [
+const TASKS: [(usize, Task); 8] = [
     (4, Task::Trims),
     (10, Task::Sync),
     (10, Task::Edits),
@@ -100,6 +102,8 @@ const TASKS: [(usize, Task); 7] = [
     (3, Task::Leases),
     (3, Task::Auths),
     (1, Task::Housekeeping),
+    (6, Task::Observations),
+    (8, Task::Sync),
 ];
 
 /// Works until all is done.
@@ -110,6 +114,7 @@ pub async fn labour(world: Rc<World>, host: Rc<Host>, store: Store, number: usiz
         worker.world.rest(1, 200).await;
         match worker.world.chance(|chance| chance.weighted(&TASKS)) {
             Task::Trims => trims::work(&worker).await,
+            Task::Observations => observations::work(&worker).await,
             Task::Sync => sync::work(&worker).await,
             Task::Edits => edits::work(&worker).await,
             Task::Progress => progress::work(&worker).await,
@@ -122,7 +127,6 @@ pub async fn labour(world: Rc<World>, host: Rc<Host>, store: Store, number: usiz
 
 /// Brings to an end what was begun, once nothing goes wrong any more.
 pub async fn finish(world: &Rc<World>) {
-    sync::finish::converge(world).await;
     let host = Rc::clone(&world.hosts[0]);
     let Some(life) = host.life() else { return };
     let name = "finish".to_owned();
@@ -131,4 +135,6 @@ pub async fn finish(world: &Rc<World>) {
     edits::finish(&worker).await;
     leases::finish(&worker).await;
     auths::finish(&worker).await;
+    observations::converge(world).await;
+    sync::finish::converge(world).await;
 }

@@ -17,6 +17,7 @@ pub async fn work(worker: &Worker) {
         4..7 => update_with(worker, &at).await,
         7 => set(worker, &at).await,
         8 => delete(worker, &at).await,
+        9 => anew(worker, &at).await,
         _ => read(worker, &at).await,
     };
 }
@@ -110,6 +111,12 @@ async fn set(worker: &Worker, at: &ConnectorRef) -> Result<()> {
     world.command(&worker.host, &format!("set {} to {number}", at.owner()), set).await?;
     world.audit.borrow_mut().progress.done(world, &key(at), number, None);
     Ok(())
+}
+
+/// What was read before is of another state, though its version may be the same.
+async fn anew(worker: &Worker, at: &ConnectorRef) -> Result<()> {
+    delete(worker, at).await?;
+    set(worker, at).await
 }
 
 async fn delete(worker: &Worker, at: &ConnectorRef) -> Result<()> {
