@@ -75,6 +75,7 @@ impl Audit {
             let Some(written) = decode(record) else {
                 return world.violate("events can be read", "one can't");
             };
+            world.samples.written(&written);
             self.registers.judge(world, &written);
         }
     }
