@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod engine;
+#[cfg(feature = "sqlite")]
+mod on_disk;
 
 use engine::{Config, Report, run};
 

@@ -8,6 +8,7 @@ use super::world::World;
 pub async fn at_the_end(world: &Rc<World>) {
     world.audit();
     promises(world);
+    world.audit.borrow_mut().erasure.look(world);
     whole(world).await;
 }
 

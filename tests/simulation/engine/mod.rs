@@ -8,6 +8,7 @@
 pub mod audit;
 pub mod chance;
 pub mod checks;
+pub mod graph;
 pub mod history;
 pub mod host;
 pub mod nemesis;
@@ -101,6 +102,7 @@ fn run_measured(config: &Config, keys: ActiveKeys, progress: Box<dyn Fn(u64)>) -
 async fn play(world: Rc<World>) {
     host::start_all(&world).await;
     let nemesis = tokio::task::spawn_local(nemesis::haunt(Rc::clone(&world)));
+    tokio::task::spawn_local(work::remote::live(Rc::clone(&world)));
     world.until_worked().await;
     nemesis.abort();
     if world.is_broken() {

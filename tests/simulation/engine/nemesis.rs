@@ -13,6 +13,8 @@ use super::world::World;
 pub struct Faults {
     /// In a thousand appends of a host.
     pub storage: Chances,
+    /// In a thousand calls of a provider, for each of its faults.
+    pub provider: u32,
     /// Blows to hosts, as weights: kills, pauses, cuts. None comes when all are 0.
     pub kills: usize,
     pub pauses: usize,
@@ -23,6 +25,7 @@ impl Faults {
     /// Nothing goes wrong.
     pub const NONE: Self = Self {
         storage: Chances { fail: 0, passing: 0, lose_acknowledgement: 0, lose_commit: 0, stall: 0 },
+        provider: 0,
         kills: 0,
         pauses: 0,
         cuts: 0,
@@ -37,6 +40,7 @@ impl Faults {
             lose_commit: 15,
             stall: 100,
         },
+        provider: 15,
         kills: 2,
         pauses: 3,
         cuts: 2,
@@ -102,6 +106,9 @@ async fn strike(world: Rc<World>, host: Rc<Host>, blow: Blow) {
 /// Nothing goes wrong any more, and every host runs.
 pub async fn heal(world: &Rc<World>) {
     world.note("NEMESIS", format_args!("rests"));
+    for account in &world.accounts.all {
+        account.provider.chances(&[]);
+    }
     for host in &world.hosts {
         host.pause(false);
         if let Some(life) = host.life() {

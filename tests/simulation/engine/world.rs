@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use super::audit::Audit;
 use super::chance::Chance;
+use super::graph::Graph;
 use super::history::{History, Violation};
 use super::host::Host;
 use super::promises::{Promises, Told};
@@ -32,6 +33,7 @@ pub struct World {
     pub accounts: Accounts,
     pub audit: Rc<RefCell<Audit>>,
     pub promises: RefCell<Promises>,
+    pub graph: RefCell<Graph>,
     chance: RefCell<Chance>,
     history: RefCell<History>,
     violation: RefCell<Option<Violation>>,
@@ -58,6 +60,7 @@ impl World {
             accounts: Accounts::new(&config, &clock),
             audit: Rc::new(RefCell::new(Audit::new())),
             promises: RefCell::default(),
+            graph: RefCell::default(),
             chance: RefCell::new(chance),
             history: RefCell::default(),
             violation: RefCell::default(),

@@ -3,7 +3,11 @@
 //! Nothing is missed: it is told of each batch before anybody else is. A file for each family of
 //! rules.
 
+pub mod deletions;
+pub mod erasure;
+pub mod receipts;
 pub mod registers;
+pub mod rows;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -56,6 +60,10 @@ pub struct Audit {
     /// The newest position that a command has written.
     commands: BTreeMap<CommandId, i64>,
     pub registers: registers::Registers,
+    pub rows: rows::Rows,
+    pub receipts: receipts::Receipts,
+    pub deletions: deletions::Deletions,
+    pub erasure: erasure::Erasure,
 }
 
 impl Audit {
@@ -70,14 +78,30 @@ impl Audit {
 
     pub fn judge(&mut self, world: &World) {
         let records = std::mem::take(&mut self.inbox.0.lock().unwrap().1);
+        let mut append = None;
         for record in records {
+            if append.replace(record.command_id) != Some(record.command_id) {
+                self.settle(world);
+            }
             self.once(world, &record);
             let Some(written) = decode(record) else {
                 return world.violate("events can be read", "one can't");
             };
             world.samples.written(&written);
             self.registers.judge(world, &written);
+            self.rows.judge(world, &written);
+            self.receipts.judge(world, &written);
+            self.deletions.judge(world, &written, |account| self.rows.holder(account));
+            self.erasure.judge(&written);
         }
+        self.settle(world);
+        self.erasure.look_now_and_then(world);
+    }
+
+    /// An append has been read as a whole.
+    fn settle(&mut self, world: &World) {
+        self.rows.settle(world);
+        self.receipts.settle(world);
     }
 
     /// What a command writes it writes once, in one go, and not after it was refused.

@@ -1,0 +1,107 @@
+//! What is missing: asked about, deleted in the graph, and swept.
+
+use connector_store::testing::ProviderError;
+use connector_store::{CandidateKey, CandidateState, SweepOutcome};
+
+use super::{Step, Stop, Visit};
+use crate::engine::graph::Entity;
+
+/// Candidates that are asked for at once.
+const CANDIDATES: u32 = 12;
+const SWEEPS: u32 = 500;
+
+impl Visit<'_> {
+    /// Asks the provider about an entity of this account.
+    fn look(&self, entity: &Entity) -> SweepOutcome {
+        let provider = &self.account().provider;
+        if provider.account() != entity.remote {
+            return SweepOutcome::Unknown;
+        }
+        match provider.get(&entity.partition, &entity.source_id) {
+            Ok(_) => SweepOutcome::Present,
+            Err(ProviderError::Gone) => SweepOutcome::Absent,
+            Err(_) => SweepOutcome::Unknown,
+        }
+    }
+
+    /// Asks about the candidates that are due, and deletes those that are gone.
+    pub(super) async fn candidates(&self) -> Step {
+        let due = self.connector.due_candidates(CANDIDATES);
+        for candidate in self.call("due candidates", due).await? {
+            let Some(entity) = Entity::of(&candidate.document_id) else { continue };
+            // Nobody of another account can be asked about it.
+            if candidate.provenance.as_str() != self.account().provider.account() {
+                continue;
+            }
+            self.reach().await;
+            let (key, outcome) = (candidate.key(), self.look(&entity));
+            let record = self.connector.record_sweep_outcome(&key, outcome);
+            let what = format!("{}: {outcome:?}", candidate.document_id);
+            if self.call(&what, record).await? == Some(CandidateState::Confirmed) {
+                self.delete(&entity, &key).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn delete(&self, entity: &Entity, key: &CandidateKey) -> Step {
+        let document = entity.document();
+        if self.drawn(150) && !self.is_thorough {
+            let failed = self.connector.record_sweep_apply_failure(key, "the graph is busy");
+            return self.call(&format!("{document}: can't apply"), failed).await.map(drop);
+        }
+        let begin = self.session.document(&document);
+        self.call(&format!("{document}: begin sweep"), begin.begin_document_sweep()).await?;
+        self.end(entity).await?;
+        self.call(&format!("{document}: applied"), self.connector.sweep_applied(key)).await
+    }
+
+    /// Ends a begun sweep: the graph first, as only its rows say that it is to be deleted.
+    async fn end(&self, entity: &Entity) -> Step {
+        let document = entity.document();
+        let handle = self.session.document(&document);
+        self.reach().await;
+        match self.look(entity) {
+            SweepOutcome::Present => {
+                let abandon = handle.abandon_document_sweep();
+                return self.call(&format!("{document}: abandon sweep"), abandon).await;
+            }
+            SweepOutcome::Absent => {}
+            SweepOutcome::Unknown => return Err(Stop::Unusable),
+        }
+        if !self.world().graph.borrow_mut().delete(entity, self.token()) {
+            return Err(Stop::Late);
+        }
+        self.world().audit.borrow_mut().deletions.deleted(self.world(), entity, self.token());
+        let marks = self.world().audit.borrow().erasure.of(&document);
+        self.call(&format!("{document}: sweep"), handle.sweep_document_rows()).await?;
+        self.world().audit.borrow_mut().erasure.erase(&document, marks);
+        Ok(())
+    }
+
+    /// Finds the sweeps of this account that somebody has begun, and ends them.
+    pub(super) async fn resume_sweeps(&mut self) -> Step {
+        let begun = self.worker.store.begun_sweeps(None, SWEEPS);
+        let begun = self.call("begun sweeps", begun).await?;
+        let documents = begun.into_iter().map(|sweep| sweep.document_id);
+        self.begun = documents
+            .filter(|document| Entity::of(document).is_some_and(|of| of.account == self.at))
+            .collect();
+        self.finish_begun().await
+    }
+
+    /// Ends what is begun, as far as the provider can be asked.
+    pub(super) async fn finish_begun(&mut self) -> Step {
+        for document in self.begun.clone() {
+            let Some(entity) = Entity::of(&document) else { continue };
+            match self.end(&entity).await {
+                Err(Stop::Unusable) => {}
+                result => {
+                    result?;
+                    self.begun.remove(&document);
+                }
+            }
+        }
+        Ok(())
+    }
+}
