@@ -8,6 +8,7 @@ mod ids;
 mod json;
 mod key;
 pub mod limits;
+pub(crate) mod planted;
 mod record_fault;
 mod secret;
 mod text;

@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use super::chain::{ChainHash, EventHashInput, snapshot_checksum, start_hash};
 use super::port::{Append, AppendOutcome, CommandRecord, Expected, Head, NewEvent, Part};
+use crate::base::planted::{PlantedBug, is_planted};
 use crate::base::{Digest, StreamKind, StreamName, Timestamp};
 use crate::domain::{Fence, Row, RowChange, RowKey, Value};
 
@@ -153,7 +154,7 @@ fn refusal(
     plan: &Plan<'_>,
     known: &HashMap<Uuid, &CommandRecord>,
 ) -> Option<AppendOutcome> {
-    if append.record.is_some() {
+    if append.record.is_some() && !is_planted(PlantedBug::KnownCommandRunsAgain) {
         let earlier = known.get(&append.command_id).copied();
         if let Some(record) = earlier.or_else(|| view.commands.get(&append.command_id)) {
             return Some(AppendOutcome::CommandKnown(record.clone()));
@@ -179,7 +180,7 @@ fn conflicts(append: &Append, view: &View, plan: &Plan<'_>) -> bool {
             version: head.version,
             command_id: head.command_id,
         });
-        found != part.expected
+        found != part.expected && !is_planted(PlantedBug::HeadNotCompared)
     })
 }
 
@@ -202,7 +203,7 @@ fn is_current(fence: &Fence, view: &View, plan: &Plan<'_>) -> bool {
         Some(None) => None,
         None => view.leases.get(&key),
     };
-    token == Some(&fence.token.to_value())
+    token == Some(&fence.token.to_value()) || is_planted(PlantedBug::FenceNotJudged)
 }
 
 fn head_of(stream: &StreamName, view: &View, plan: &Plan<'_>) -> Option<Head> {
@@ -277,7 +278,7 @@ fn write_part<'a>(
         snapshot: None,
     });
     write.head = head;
-    if part.erase {
+    if part.erase && !is_planted(PlantedBug::ErasureLeavesEvents) {
         write.erase_through = Some(version_before);
         write.snapshot = None;
     }
@@ -325,6 +326,9 @@ fn fold_rows(
                     Some(folded) => folded,
                     None => view.standing.get(key).cloned(),
                 };
+                if is_planted(PlantedBug::AuthorizationStays) {
+                    plan.rows.insert(key.clone(), standing.clone());
+                }
                 taken.extend(standing);
             }
         }

@@ -4,6 +4,7 @@
 
 use uuid::Uuid;
 
+use crate::base::planted::{PlantedBug, is_planted};
 use crate::base::{Digest, Timestamp};
 
 /// The hash of a stream up to one of its events.
@@ -30,13 +31,20 @@ impl EventHashInput<'_> {
     /// The hash at this event. The fixed-width fields come first, so no two inputs share bytes.
     #[must_use]
     pub fn chain(&self, previous: &ChainHash) -> ChainHash {
+        let Self { mut command_id, mut recorded_at, .. } = *self;
+        if is_planted(PlantedBug::ChainSkipsCommand) {
+            command_id = Uuid::nil();
+        }
+        if is_planted(PlantedBug::ChainSkipsTime) {
+            recorded_at = Timestamp::default();
+        }
         Digest::of_parts(&[
             previous.as_bytes(),
             &self.version.to_be_bytes(),
             &self.event_type.to_be_bytes(),
             &self.schema.to_be_bytes(),
-            self.command_id.as_bytes(),
-            &self.recorded_at.as_millis().to_be_bytes(),
+            command_id.as_bytes(),
+            &recorded_at.as_millis().to_be_bytes(),
             self.payload,
         ])
     }

@@ -26,6 +26,7 @@ use super::hlc::Hlc;
 use super::signed::{RecordKey, SignedRecord, VerifiedRecord};
 use crate::base::Digest;
 use crate::base::limits::MAX_RECORD_COPIES;
+use crate::base::planted::{PlantedBug, is_planted};
 
 /// What the valid copies of a record come to: the greatest (version, then claim digest in text
 /// order).
@@ -146,7 +147,10 @@ impl CopySet {
             return CopyChange { stands: true, dropped: Vec::new() };
         };
         match (&copy.version, copy.claim_digest).cmp(&(&set.version, set.claim_digest)) {
-            Ordering::Less if set.copies.values().any(&is_valid) => {
+            Ordering::Less
+                if set.copies.values().any(&is_valid)
+                    && !is_planted(PlantedBug::LowerDecisionWins) =>
+            {
                 CopyChange { stands: false, dropped: Vec::new() }
             }
             Ordering::Equal => set.put_equal(copy, is_valid),
@@ -182,7 +186,8 @@ impl CopySet {
     pub fn prune(&self, issuer: &str, is_valid: impl Fn(&StandingCopy) -> bool) -> Vec<Digest> {
         let (stay, go): (Vec<_>, Vec<_>) =
             self.copies.values().partition(|copy| &*copy.issuer != issuer && is_valid(copy));
-        if stay.is_empty() { Vec::new() } else { go.iter().map(|copy| copy.op_hash).collect() }
+        let is_last = stay.is_empty() && !is_planted(PlantedBug::PruneLosesDecision);
+        if is_last { Vec::new() } else { go.iter().map(|copy| copy.op_hash).collect() }
     }
 
     /// The set once a copy stands in it; none is the set before the first one.

@@ -20,6 +20,7 @@ use super::clock::{StoreTime, within};
 use super::env::{Activation, Counters};
 use super::inbox::Inbox;
 use super::telemetry;
+use crate::base::planted::{PlantedBug, is_planted};
 use crate::base::{Error, Result, StorageFault, StreamName, Timestamp};
 use crate::domain::{Fence, Row, RowChange, RowKey, Table, Value};
 use crate::journal::{Append, AppendOutcome, BatchError, CommandRecord, Expected, Part, Storage};
@@ -267,7 +268,10 @@ impl Repository {
         // A task of its own, so that a panic in the storage ends the batch and not the repository.
         let appends = batch.len();
         let writes = batch.iter().filter(|append| append.writes()).count();
-        let commit = actix_rt::spawn(commit(storage, time, batch, timeout));
+        let mut commit = actix_rt::spawn(commit(storage, time, batch, timeout));
+        if is_planted(PlantedBug::AnswersBeforeCommit) {
+            commit = actix_rt::spawn(async move { all_done(appends) });
+        }
         let under_way = UnderWay(slots);
         context.spawn(commit.into_actor(self).map(move |outcomes, actor, context| {
             actor.busy = false;
@@ -339,7 +343,9 @@ impl Repository {
                     }
                     outcome => fail(&reaches, ticket, failure(outcome)),
                 },
-                Slot::Barrier { activation, ticket } if activation.has_failed() => {
+                Slot::Barrier { activation, ticket }
+                    if activation.has_failed() && !is_planted(PlantedBug::FailedStateAnswers) =>
+                {
                     ticket.failed(Failure::Stale);
                 }
                 Slot::Barrier { ticket, .. } => answers.waiting.push((ticket, Vec::new())),
@@ -455,6 +461,12 @@ async fn commit(
     while let Some(mut batch) = left.pop() {
         match write(&*storage, &time, &batch).await {
             Ok(written) => outcomes.extend(written.into_iter().map(Ok)),
+            Err(BatchError::Unknown(_)) if is_planted(PlantedBug::UnknownTakenForFailure) => {
+                outcomes.extend(batch.iter().map(|_| Err(Failure::Stale)));
+            }
+            Err(BatchError::Unknown(_)) if is_planted(PlantedBug::UnknownTakenForSuccess) => {
+                outcomes.extend(all_done(batch.len()));
+            }
             Err(BatchError::Unknown(error)) => {
                 tracing::warn!(%error, "the outcome of a commit is looked up");
                 outcomes.extend(look_up(&storage, &time, batch, timeout).await);
@@ -473,6 +485,11 @@ async fn commit(
         }
     }
     outcomes
+}
+
+/// Every append of a batch counts as written.
+fn all_done(appends: usize) -> Outcomes {
+    (0..appends).map(|_| Ok(AppendOutcome::Committed { taken: Vec::new() })).collect()
 }
 
 /// Writes a batch; one that fails for a passing reason is tried again.

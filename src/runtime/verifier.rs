@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 use super::clock::{StoreTime, within};
 use super::life::Standing;
 use super::telemetry;
+use crate::base::planted::{PlantedBug, is_planted};
 use crate::base::{Digest, Error, RecordFault, Result, StreamKey, Timestamp};
 use crate::domain::document::UnverifiedCopy;
 use crate::records::{
@@ -201,7 +202,9 @@ impl RecordRules {
         let limits = now.map_or(NO_LIMITS, |_| self.limits);
         let parsed = parse(record, &limits).map_err(invalid)?;
         self.check_times(parsed.claims(), now)?;
-        if !self.policy.allows(parsed.issuer(), &record.key.owner) {
+        if !self.policy.allows(parsed.issuer(), &record.key.owner)
+            && !is_planted(PlantedBug::AnySignerBelieved)
+        {
             return Err(invalid(RecordFault::SignerNotAllowed));
         }
         let resolved;
@@ -221,7 +224,7 @@ impl RecordRules {
         let max_drift_ms = i64::try_from(self.max_drift.as_millis()).unwrap_or(i64::MAX);
         for stamp in [&claims.hlc, &claims.version] {
             let ahead_ms = stamp.wall_ms().saturating_sub(now);
-            if ahead_ms > max_drift_ms {
+            if ahead_ms > max_drift_ms && !is_planted(PlantedBug::FutureStampTaken) {
                 return Err(Error::HlcDrift { ahead_ms, max_drift_ms });
             }
         }

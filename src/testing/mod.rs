@@ -15,6 +15,7 @@ mod runtime;
 mod service;
 mod storage;
 
+pub use crate::base::planted::{Planted, PlantedBug};
 pub use chance::{SeededIds, SeededJitter};
 pub use clock::SimClock;
 #[cfg(all(unix, feature = "postgres"))]

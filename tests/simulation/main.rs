@@ -7,10 +7,16 @@ mod engine;
 #[cfg(feature = "sqlite")]
 mod on_disk;
 
-use engine::{Config, Report, run};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use connector_store::testing::PlantedBug;
+use engine::{Config, Report, Violation, run};
 
 /// Seeds of a short run.
 const SEEDS: u64 = 30;
+/// Seeds of the gate.
+const SEEDS_OF_THE_GATE: u64 = 1_000;
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().unwrap())
@@ -32,21 +38,52 @@ fn no_seed_breaks_a_rule() {
         return assert_sound(seed, &report);
     }
     let seeds = number("SIM_SEEDS").unwrap_or(SEEDS);
-    let next = std::sync::atomic::AtomicU64::new(0);
+    in_turn(seeds, |seed| assert_sound(seed, &run(&Config::small(seed))));
+}
+
+/// Calls it for each number below `count`, on as many threads as there are cores.
+fn in_turn(count: u64, call: impl Fn(u64) + Sync) {
+    let next = AtomicU64::new(0);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 loop {
-                    let seed = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                    if seed >= seeds {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= count {
                         return;
                     }
-                    assert_sound(seed, &run(&Config::small(seed)));
+                    call(number);
                 }
             });
         }
     });
+}
+
+/// Each check is checked: with a rule of the store broken on purpose, a seed of the gate says so.
+#[test]
+fn every_planted_bug_is_caught() {
+    let seeds = number("SIM_BUG_SEEDS").unwrap_or(SEEDS_OF_THE_GATE);
+    let missed = Mutex::new(Vec::new());
+    in_turn(PlantedBug::ALL.len() as u64, |at| {
+        let bug = PlantedBug::ALL[usize::try_from(at).unwrap()];
+        match catch(bug, seeds) {
+            Some((seed, Violation { rule, how })) => {
+                println!("{bug:?}: seed {seed}: {rule}: {how}")
+            }
+            None => missed.lock().unwrap().push(bug),
+        }
+    });
+    let missed = missed.into_inner().unwrap();
+    assert!(missed.is_empty(), "no seed below {seeds} catches {missed:?}");
+}
+
+/// The first seed that finds the bug, and what it finds.
+fn catch(bug: PlantedBug, seeds: u64) -> Option<(u64, Violation)> {
+    (0..seeds).find_map(|seed| {
+        let report = run(&Config { bug: Some(bug), ..Config::small(seed) });
+        report.violation.map(|violation| (seed, violation))
+    })
 }
 
 #[test]

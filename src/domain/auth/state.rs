@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::event::PendingAuthEvent;
+use crate::base::planted::{PlantedBug, is_planted};
 use crate::base::{OwnerDid, Timestamp};
 use crate::domain::ContentRef;
 
@@ -66,6 +67,11 @@ impl PendingAuth {
                 expires_at: created.expires_at,
                 row: created.row,
             }),
+            PendingAuthEvent::PendingAuthConsumed(_)
+                if is_planted(PlantedBug::AuthorizationStays) =>
+            {
+                return;
+            }
             PendingAuthEvent::PendingAuthConsumed(consumed) => Self::Consumed { at: consumed.at },
             PendingAuthEvent::PendingAuthExpired => Self::Expired,
         };

@@ -11,6 +11,7 @@ use super::receipt::{incomplete, superseded};
 use super::state::{CandidateState, Completion, Connector, Era, Partition, ReceiptPhase, SweptEra};
 use super::view::CommitResult;
 use crate::base::limits::MAX_CANDIDATES_PER_EVENT;
+use crate::base::planted::{PlantedBug, is_planted};
 use crate::base::{DocumentId, Error, ModelId, Result, SourceId, Timestamp};
 use crate::domain::{Context, Decision};
 
@@ -130,7 +131,8 @@ fn check_guard(
     if !(0.0..=1.0).contains(&guard.max_ratio) {
         return Err(Error::invalid("max_ratio", "expected a number from 0 to 1"));
     }
-    if guard.allow_mass_delete || known == 0 {
+    let is_off = is_planted(PlantedBug::MassDeleteUnguarded);
+    if guard.allow_mass_delete || known == 0 || is_off {
         return Ok(());
     }
     // The quotient is rounded like the ratio was when it was written, so 29 of 100 is exactly 0.29.
@@ -177,6 +179,7 @@ fn changes<'a>(
             .and_then(|swept| swept.candidates.get(document));
         if let Some(candidate) = standing
             && !missing.contains_key(document)
+            && !is_planted(PlantedBug::KeptAgainStaysCandidate)
             && changes.withdrawn.insert(document)
         {
             changes.closed.count(candidate);
@@ -189,7 +192,8 @@ fn changes<'a>(
 /// of the older one are withdrawn.
 fn checkpoint_at(same: Option<&SweptEra>, changes: &Changes<'_>, sequence: i64) -> Option<i64> {
     let open = same.and_then(|swept| swept.first_open_after(&changes.closed));
-    if open.is_none() && changes.created.is_empty() {
+    let nothing_is_left = open.is_none() && changes.created.is_empty();
+    if nothing_is_left || is_planted(PlantedBug::CheckpointMovesAtCommit) {
         return Some(sequence);
     }
     same.and_then(|swept| swept.checkpoint_after(&changes.closed))

@@ -13,6 +13,7 @@ use super::view::SweepReceipt;
 use crate::base::limits::{
     MAX_RECEIPT_BYTES, MAX_RECEIPT_IDS, MAX_RECEIPT_PAGES, MAX_RECEIPT_TEXT_BYTES,
 };
+use crate::base::planted::{PlantedBug, is_planted};
 use crate::base::{Digest, Error, PartitionId, Provenance, Result, check_nul};
 use crate::domain::{Context, Decision};
 
@@ -114,7 +115,7 @@ impl Connector {
         if !matches!(receipt.phase, ReceiptPhase::Open) {
             return Err(superseded(key));
         }
-        if input.page > next_page {
+        if input.page > next_page && !is_planted(PlantedBug::PageGapTaken) {
             return Err(Error::PageGap { partition: key.partition.clone(), expected: next_page });
         }
         let ids = input.source_ids.len() as u64;
@@ -159,7 +160,9 @@ impl Connector {
         if pages_digest(&digests) != input.pages_digest {
             return Err(superseded(key));
         }
-        if let Some(count) = input.expected_count.filter(|count| *count != input.distinct) {
+        if let Some(count) = input.expected_count.filter(|count| *count != input.distinct)
+            && !is_planted(PlantedBug::ShortEnumerationCompletes)
+        {
             let reason = format!("{} of {count} entities were seen", input.distinct);
             return Err(incomplete(key, reason));
         }

@@ -15,6 +15,7 @@ use super::{restore, watch};
 use crate::base::limits::{
     MAX_DELAY_MS, MAX_ERROR_TEXT_BYTES, MAX_LEASE_MS, MAX_SOURCE_VERSION_BYTES, MIN_LEASE_MS,
 };
+use crate::base::planted::{PlantedBug, is_planted};
 use crate::base::{DocumentId, Error, Holder, OperationId, Result, SourceId, Timestamp, check_nul};
 use crate::domain::{
     Context, Decision, FencingToken, Lease, LeaseScope, RowKey, Table, Value, forgetting_key,
@@ -105,7 +106,8 @@ impl Document {
         }
         let lease = grant(&claim.holder, claim.ttl_ms, context.next_version, context);
         // Whatever was sent may have arrived: whoever claims must ask the provider first.
-        let reconcile = !matches!(operation.phase, OperationPhase::Attempted { sent: None });
+        let reconcile = !matches!(operation.phase, OperationPhase::Attempted { sent: None })
+            && !is_planted(PlantedBug::StartedSendHandedOut);
         let event = DocumentEvent::OperationClaimed(OperationClaimed {
             operation_id: claim.operation_id.clone(),
             lease: lease.clone(),
@@ -177,7 +179,9 @@ impl Document {
         context: &Context,
     ) -> Decided {
         let leased = self.leased(document, id, token, context)?;
-        if !matches!(leased.operation.phase, OperationPhase::Attempted { sent: None }) {
+        if !matches!(leased.operation.phase, OperationPhase::Attempted { sent: None })
+            && !is_planted(PlantedBug::StartedSendHandedOut)
+        {
             return Err(Error::ReconcileFirst { operation_id: id.clone() });
         }
         let until = leased.lease.expires_at;
@@ -237,7 +241,9 @@ impl Document {
             }
             (OperationOutcome::NotWritten, OperationPhase::ReconcileOnly { sent, read_at }) => {
                 let not_before = sent.until.plus_millis(leased.operation.visibility_delay_ms);
-                if read_at.is_none_or(|read_at| read_at <= not_before) {
+                if read_at.is_none_or(|read_at| read_at <= not_before)
+                    && !is_planted(PlantedBug::EarlyReadProves)
+                {
                     let operation_id = id.clone();
                     return Err(Error::ReconcileTooEarly { operation_id, not_before });
                 }

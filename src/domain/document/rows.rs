@@ -3,6 +3,7 @@
 use super::event::DocumentEvent;
 use super::operation::{id_row_key, scope};
 use super::state::{Document, Operation, OperationPhase, Watch};
+use crate::base::planted::{PlantedBug, is_planted};
 use crate::base::{DocumentId, OperationId, Timestamp};
 use crate::domain::{Row, RowKey, Table, Value};
 
@@ -32,6 +33,7 @@ pub(super) fn touched(document: &DocumentId, event: &DocumentEvent, rows: &mut V
 
 fn touched_by_document(document: &DocumentId, event: &DocumentEvent, rows: &mut Vec<RowKey>) {
     let tables: &[Table] = match event {
+        DocumentEvent::EntityTrimCleared if is_planted(PlantedBug::ClearedTrimKeepsRow) => &[],
         DocumentEvent::EntityTrimSet(_) | DocumentEvent::EntityTrimCleared => &[Table::EntityTrim],
         DocumentEvent::DocumentSweepBegun(_) | DocumentEvent::DocumentSweepAbandoned => {
             &[Table::DocumentSweep]

@@ -2,14 +2,19 @@
 
 use std::rc::Rc;
 
+use super::tamper;
 use super::world::World;
 
 /// Everything, once nothing goes wrong any more.
 pub async fn at_the_end(world: &Rc<World>) {
     world.audit();
+    world.audit.borrow().look(world);
     promises(world);
     world.audit.borrow_mut().erasure.look(world);
     whole(world).await;
+    if let Some(life) = world.hosts.iter().find_map(|host| host.life()) {
+        tamper::event(world, &life.store).await;
+    }
 }
 
 /// What was acknowledged is there, also now.

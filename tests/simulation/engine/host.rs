@@ -120,6 +120,7 @@ impl Host {
             .snapshot_every_events(SNAPSHOT_EVERY)
             .idle_time(Duration::from_secs(20))
             .accept_foreign_owners()
+            .signer_policy(world.observations.policy())
             .on_this_thread()
             .open()
             .await;

@@ -13,8 +13,12 @@ pub mod history;
 pub mod host;
 pub mod nemesis;
 pub mod promises;
+<<<<<<< HEAD
 #[allow(dead_code, reason = "a test asks for less than who shows it")]
 pub mod samples;
+=======
+pub mod tamper;
+>>>>>>> h-simbugs
 pub mod work;
 pub mod world;
 
@@ -22,7 +26,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use connector_store::Clock as _;
-use connector_store::testing::SimRuntime;
+use connector_store::testing::{PlantedBug, SimRuntime};
 
 pub use history::{History, Violation};
 pub use nemesis::Faults;
@@ -41,12 +45,14 @@ pub struct Config {
     /// Commands after which no new work begins.
     pub commands: u64,
     pub faults: Faults,
+    /// What is wrong with the store.
+    pub bug: Option<PlantedBug>,
 }
 
 impl Config {
     /// A run that is small and has everything in it.
     pub fn small(seed: u64) -> Self {
-        Self { seed, hosts: 3, owners: 3, commands: 1_000, faults: Faults::ALL }
+        Self { seed, hosts: 3, owners: 3, commands: 1_000, faults: Faults::ALL, bug: None }
     }
 }
 
@@ -77,6 +83,7 @@ pub fn run_watched(config: &Config, progress: impl Fn(u64) + 'static) -> Report 
 }
 
 fn run_measured(config: &Config, keys: ActiveKeys, progress: Box<dyn Fn(u64)>) -> Report {
+    let _planted = config.bug.map(PlantedBug::plant);
     let runtime = SimRuntime::new().unwrap();
     let clock = runtime.clock().clone();
     let samples = Recorder::new(clock.clone(), keys);
@@ -100,6 +107,7 @@ fn run_measured(config: &Config, keys: ActiveKeys, progress: Box<dyn Fn(u64)>) -
 
 /// Work under faults, then none, then the checks of the end.
 async fn play(world: Rc<World>) {
+    work::observations::begin(&world, &world.config).await;
     host::start_all(&world).await;
     let nemesis = tokio::task::spawn_local(nemesis::haunt(Rc::clone(&world)));
     tokio::task::spawn_local(work::remote::live(Rc::clone(&world)));

@@ -19,6 +19,7 @@ use super::host::Host;
 use super::promises::{Promises, Told};
 use super::samples::Recorder;
 use super::work::Accounts;
+use super::work::observations::Observations;
 use super::{Config, Report};
 
 /// Tries of a command whose outcome is unknown or that was not done.
@@ -31,6 +32,7 @@ pub struct World {
     pub journal: MemoryJournal,
     pub hosts: Vec<Rc<Host>>,
     pub accounts: Accounts,
+    pub observations: Observations,
     pub audit: Rc<RefCell<Audit>>,
     pub promises: RefCell<Promises>,
     pub graph: RefCell<Graph>,
@@ -55,9 +57,11 @@ impl World {
         let database = clock.clone();
         let journal = MemoryJournal::shared(Arc::new(move || database.wall()));
         let chance = Chance::new(config.seed);
+        let accounts = Accounts::new(&config, &clock);
         Rc::new_cyclic(|this| Self {
             hosts: (0..config.hosts).map(|number| Rc::new(Host::new(number))).collect(),
-            accounts: Accounts::new(&config, &clock),
+            observations: Observations::new(&accounts.all),
+            accounts,
             audit: Rc::new(RefCell::new(Audit::new())),
             promises: RefCell::default(),
             graph: RefCell::default(),

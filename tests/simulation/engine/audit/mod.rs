@@ -3,8 +3,14 @@
 //! Nothing is missed: it is told of each batch before anybody else is. A file for each family of
 //! rules.
 
+pub mod auths;
+pub mod decisions;
 pub mod deletions;
+pub mod due;
 pub mod erasure;
+pub mod leases;
+pub mod operations;
+pub mod progress;
 pub mod receipts;
 pub mod registers;
 pub mod rows;
@@ -60,11 +66,21 @@ pub struct Audit {
     /// The newest position that a command has written.
     commands: BTreeMap<CommandId, i64>,
     pub registers: registers::Registers,
+    pub decisions: decisions::Decisions,
     pub rows: rows::Rows,
     pub receipts: receipts::Receipts,
     pub deletions: deletions::Deletions,
     pub erasure: erasure::Erasure,
+    pub operations: operations::Operations,
+    pub leases: leases::Leases,
+    pub progress: progress::Progress,
+    pub auths: auths::Auths,
+    /// How many looks at all rows are past.
+    looks: u64,
 }
+
+/// Calls between two looks at all rows.
+const LOOK_EVERY: u64 = 100;
 
 impl Audit {
     pub fn new() -> Self {
@@ -84,11 +100,17 @@ impl Audit {
                 self.settle(world);
             }
             self.once(world, &record);
+            self.auths.judge_bytes(world, &record);
             let Some(written) = decode(record) else {
                 return world.violate("events can be read", "one can't");
             };
             world.samples.written(&written);
             self.registers.judge(world, &written);
+            self.leases.judge(world, &written);
+            self.operations.judge(world, &written);
+            self.progress.judge(world, &written);
+            self.auths.judge(world, &written);
+            self.decisions.judge(world, &written);
             self.rows.judge(world, &written);
             self.receipts.judge(world, &written);
             self.deletions.judge(world, &written, |account| self.rows.holder(account));
@@ -96,12 +118,22 @@ impl Audit {
         }
         self.settle(world);
         self.erasure.look_now_and_then(world);
+        self.looks += 1;
+        if self.looks.is_multiple_of(LOOK_EVERY) {
+            self.look(world);
+        }
     }
 
     /// An append has been read as a whole.
     fn settle(&mut self, world: &World) {
         self.rows.settle(world);
         self.receipts.settle(world);
+    }
+
+    /// Holds all rows to what was written.
+    pub fn look(&self, world: &World) {
+        due::look(world);
+        self.auths.look(world);
     }
 
     /// What a command writes it writes once, in one go, and not after it was refused.

@@ -1,5 +1,12 @@
 //! What the people of a host do. A file for each family of work.
 
+pub mod auths;
+pub mod edits;
+pub mod housekeeping;
+pub mod leases;
+pub mod observations;
+pub mod plans;
+pub mod progress;
 pub mod remote;
 pub mod sync;
 pub mod trims;
@@ -8,7 +15,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use connector_store::testing::{Provider, ProviderFault, SimClock};
-use connector_store::{ConnectorName, OwnerDid, PartitionId, Store};
+use connector_store::{ConnectorName, ConnectorRef, OwnerDid, PartitionId, Store};
 
 use super::Config;
 use super::host::Host;
@@ -20,6 +27,8 @@ pub struct Accounts {
     pub connector: ConnectorName,
     pub partitions: Vec<PartitionId>,
     pub all: Vec<Account>,
+    pub edits: plans::Edits,
+    pub begun: auths::Begun,
 }
 
 /// An owner's account at the provider.
@@ -48,6 +57,8 @@ impl Accounts {
             connector: ConnectorName::new("folder").unwrap(),
             partitions: ["inbox", "later"].map(|name| PartitionId::new(name).unwrap()).into(),
             all: (0..config.owners).map(account).collect(),
+            edits: plans::Edits::new(config, clock),
+            begun: auths::Begun::default(),
         }
     }
 }
@@ -61,13 +72,37 @@ pub struct Worker {
     pub name: String,
 }
 
+impl Worker {
+    /// Somebody's connector of this name.
+    pub fn account(&self, name: &str) -> ConnectorRef {
+        let all = &self.world.accounts.all;
+        let at = self.world.chance(|chance| chance.below(all.len()));
+        self.store.connector(&all[at].owner, &ConnectorName::new(name).unwrap())
+    }
+}
+
 #[derive(Clone, Copy)]
 enum Task {
     Trims,
+    Edits,
+    Progress,
+    Leases,
+    Auths,
+    Housekeeping,
+    Observations,
     Sync,
 }
 
-const TASKS: [(usize, Task); 2] = [(4, Task::Trims), (8, Task::Sync)];
+const TASKS: [(usize, Task); 8] = [
+    (4, Task::Trims),
+    (12, Task::Edits),
+    (5, Task::Progress),
+    (3, Task::Leases),
+    (3, Task::Auths),
+    (1, Task::Housekeeping),
+    (6, Task::Observations),
+    (8, Task::Sync),
+];
 
 /// Works until all is done.
 pub async fn labour(world: Rc<World>, host: Rc<Host>, store: Store, number: usize) {
@@ -77,12 +112,27 @@ pub async fn labour(world: Rc<World>, host: Rc<Host>, store: Store, number: usiz
         worker.world.rest(1, 200).await;
         match worker.world.chance(|chance| chance.weighted(&TASKS)) {
             Task::Trims => trims::work(&worker).await,
+            Task::Observations => observations::work(&worker).await,
             Task::Sync => sync::work(&worker).await,
+            Task::Edits => edits::work(&worker).await,
+            Task::Progress => progress::work(&worker).await,
+            Task::Leases => leases::work(&worker).await,
+            Task::Auths => auths::work(&worker).await,
+            Task::Housekeeping => housekeeping::work(&worker).await,
         }
     }
 }
 
 /// Brings to an end what was begun, once nothing goes wrong any more.
 pub async fn finish(world: &Rc<World>) {
+    let host = Rc::clone(&world.hosts[0]);
+    let Some(life) = host.life() else { return };
+    let name = "finish".to_owned();
+    let worker = Worker { world: Rc::clone(world), host, store: life.store, name };
+    housekeeping::finish(&worker).await;
+    edits::finish(&worker).await;
+    leases::finish(&worker).await;
+    auths::finish(&worker).await;
+    observations::converge(world).await;
     sync::finish::converge(world).await;
 }
