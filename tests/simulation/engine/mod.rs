@@ -13,12 +13,8 @@ pub mod history;
 pub mod host;
 pub mod nemesis;
 pub mod promises;
-<<<<<<< HEAD
-#[allow(dead_code, reason = "a test asks for less than who shows it")]
 pub mod samples;
-=======
 pub mod tamper;
->>>>>>> h-simbugs
 pub mod work;
 pub mod world;
 
