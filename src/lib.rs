@@ -30,8 +30,8 @@
 //! - `runtime` (not public): the actors, the writer, units of work; its [`Clock`], [`IdSource`] and
 //!   [`Jitter`] may be given to the builder, and [`telemetry`] names spans and metrics.
 //! - `store` (not public): the handles, which are passed on here.
-//! - `testing`: with the feature of that name, simulated time, seeded chance and storage that fails on
-//!   purpose.
+//! - `testing`: with the feature of that name, scenarios of the rules, simulated time, seeded chance and
+//!   storage that fails on purpose.
 
 #![forbid(unsafe_code)]
 

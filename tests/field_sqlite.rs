@@ -126,8 +126,14 @@ async fn an_onlooker_sees_whole_commits_and_a_second_store_is_refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commits_that_fail_lose_nothing_acknowledged_and_leave_nothing_refused() {
     let directory = tempfile::tempdir().unwrap();
-    let chances =
-        Chances { fail: 150, passing: 100, lose_acknowledgement: 150, lose_commit: 150, stall: 50 };
+    let chances = Chances {
+        fail: 150,
+        passing: 100,
+        lose_acknowledgement: 150,
+        lose_commit: 150,
+        stall: 50,
+        ..Chances::default()
+    };
     let (mut acknowledged, mut refused) = (0, 0);
     for seed in 0..6_u64 {
         let path = directory.path().join(format!("{seed}.db"));

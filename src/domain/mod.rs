@@ -9,8 +9,6 @@ mod columns;
 pub mod connector;
 pub mod document;
 mod due;
-#[cfg(test)]
-pub(crate) mod given;
 mod lease;
 mod tables;
 
@@ -55,6 +53,7 @@ pub struct Context {
 }
 
 /// What a command comes to: the events, the answer, and the content that no event may hold.
+#[derive(Clone)]
 pub struct Decision<A: Aggregate> {
     /// What happened, in order; none for a read or a command that changes nothing.
     pub events: Vec<A::Event>,

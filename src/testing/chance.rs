@@ -10,6 +10,7 @@ use crate::runtime::{IdSource, Jitter};
 /// What one step of the generator adds (SplitMix64).
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
+/// The next number of a state.
 pub(super) fn draw(state: &AtomicU64) -> u64 {
     let mut bits = state.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

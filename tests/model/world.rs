@@ -227,6 +227,7 @@ impl World {
             lose_acknowledgement: 40,
             lose_commit: 40,
             stall: 100,
+            ..Chances::default()
         };
         let mut world = Self {
             seed,

@@ -117,8 +117,14 @@ async fn callers_that_are_dropped_at_any_await_tear_nothing() {
 
 #[tokio::test]
 async fn nor_do_they_over_a_storage_that_fails() {
-    let chances =
-        Chances { fail: 50, passing: 50, lose_acknowledgement: 50, lose_commit: 50, stall: 200 };
+    let chances = Chances {
+        fail: 50,
+        passing: 50,
+        lose_acknowledgement: 50,
+        lose_commit: 50,
+        stall: 200,
+        ..Chances::default()
+    };
     for seed in 1_000..1_060 {
         bounded(run(seed, chances)).await;
     }

@@ -4,7 +4,7 @@ use super::super::fixture::*;
 use super::super::{CheckpointMoved, ConnectorCommand, ReceiptKey};
 use super::*;
 use crate::base::limits::MAX_ERROR_TEXT_BYTES;
-use crate::domain::given::{Given, at};
+use crate::testing::given::{Given, at};
 
 fn outcome(name: &str, outcome: SweepOutcome) -> ConnectorCommand {
     ConnectorCommand::RecordSweepOutcome { candidate: candidate("a", name), outcome }
@@ -66,8 +66,10 @@ fn absent_confirms() {
         .when(&outcome("y", SweepOutcome::Absent), at(7))
         .then(&[ConnectorEvent::CandidateConfirmed(event)])
         .replies(now_is(CandidateState::Confirmed));
-    let again = confirmed().when(&outcome("y", SweepOutcome::Absent), at(7)).then_nothing();
-    again.replies(now_is(CandidateState::Confirmed));
+    confirmed()
+        .when(&outcome("y", SweepOutcome::Absent), at(7))
+        .then_nothing()
+        .replies(now_is(CandidateState::Confirmed));
 }
 
 #[test]
@@ -166,12 +168,12 @@ fn a_candidate_that_is_gone_takes_no_outcome_but_applied_is_fine() {
     let of_other = SweepOutcome::Absent;
     let outcome_of_other =
         ConnectorCommand::RecordSweepOutcome { candidate: other.clone(), outcome: of_other };
-    pending().when(&outcome_of_other, at(2)).refused(&gone);
+    pending().when(&outcome_of_other, at(2)).refused_with(&gone);
     for given in [fresh(), pending()] {
         for what in [SweepOutcome::Absent, SweepOutcome::Present, SweepOutcome::Unknown] {
-            given.when(&outcome("z", what), at(2)).refused(&gone);
+            given.when(&outcome("z", what), at(2)).refused_with(&gone);
         }
-        given.when(&failure("z"), at(2)).refused(&gone);
+        given.when(&failure("z"), at(2)).refused_with(&gone);
         given.when(&applied("z"), at(2)).then_nothing().replies(ConnectorReply::Done);
         given.when(&dropped("z"), at(2)).then_nothing().replies(ConnectorReply::Done);
     }
@@ -188,11 +190,11 @@ fn what_is_known_of_another_entity_says_nothing_of_a_candidate() {
     for what in [SweepOutcome::Absent, SweepOutcome::Present, SweepOutcome::Unknown] {
         let candidate = other.clone();
         let command = ConnectorCommand::RecordSweepOutcome { candidate, outcome: what };
-        pending().when(&command, at(2)).refused(&gone);
+        pending().when(&command, at(2)).refused_with(&gone);
     }
     let (candidate, error) = (other.clone(), "no".to_owned());
     let failed = ConnectorCommand::RecordSweepApplyFailure { candidate, error };
-    confirmed().when(&failed, at(2)).refused(&gone);
+    confirmed().when(&failed, at(2)).refused_with(&gone);
     let applied = ConnectorCommand::SweepApplied { candidate: other };
     confirmed().when(&applied, at(2)).then_nothing().replies(ConnectorReply::Done);
 }

@@ -7,7 +7,7 @@ use super::super::{
 use super::*;
 use crate::base::SourceId;
 use crate::domain::Aggregate;
-use crate::domain::given::{Given, at};
+use crate::testing::given::{Given, at};
 
 fn names(numbers: std::ops::Range<usize>) -> Vec<String> {
     numbers.map(|number| format!("{number:05}")).collect()
@@ -27,14 +27,14 @@ fn judged(known: usize, kept: usize, guard: MassDeleteGuard, said: Option<u64>) 
     let end = complete(&key, &[listed], said);
     given.done(&ConnectorCommand::CompleteReceipt(end), at(1));
     let input = commit(&given, &key, &texts(&all), listed, guard);
-    let planned = given.when(&ConnectorCommand::PlanReceipt(input.clone()), at(2));
-    let before = given.state.clone();
+    let before = given.clone();
+    let planned = before.when(&ConnectorCommand::PlanReceipt(input.clone()), at(2));
     let result = given.tried(&ConnectorCommand::CommitReceipt(input), at(2));
     match &result {
         Ok(reply) => drop(planned.then_nothing().replies(reply.clone())),
         Err(error) => {
-            planned.refused(error);
-            assert_eq!(given.state, before, "nothing is lost by a refusal");
+            planned.refused_with(error);
+            assert_eq!(given.state, before.state, "nothing is lost by a refusal");
         }
     }
     result.map(|_| ())
@@ -138,7 +138,7 @@ fn the_guard_counts_all_that_is_missing() {
     let key = enumerate(&mut given, "a", &all[..19], 2);
     let input = commit(&given, &key, &all, &all[..19], MassDeleteGuard::default());
     let refusal = Error::SweepTooLarge { partition: partition(), candidates: 21, known: 40 };
-    given.when(&ConnectorCommand::CommitReceipt(input), at(3)).refused(&refusal);
+    given.when(&ConnectorCommand::CommitReceipt(input), at(3)).refused_with(&refusal);
 }
 
 #[test]
@@ -276,19 +276,19 @@ fn only_the_current_receipt_of_the_newest_era_commits() {
     let of = |given: &Given<Connector>, key: &ReceiptKey| {
         ConnectorCommand::CommitReceipt(commit(given, key, &["x"], &["x"], lax()))
     };
-    given.when(&of(&given, &a1), at(1)).refused(&absent);
+    given.when(&of(&given, &a1), at(1)).refused_with(&absent);
     enumerate(&mut given, "a", &["x"], 1);
     let a2 = enumerate(&mut given, "a", &["x"], 2);
-    given.when(&of(&given, &a1), at(3)).refused(&superseded(&a1));
+    given.when(&of(&given, &a1), at(3)).refused_with(&superseded(&a1));
     // A new era has begun, though it has no commit yet.
     let b1 = enumerate(&mut given, "b", &["x"], 4);
-    given.when(&of(&given, &a2), at(5)).refused(&superseded(&a2));
+    given.when(&of(&given, &a2), at(5)).refused_with(&superseded(&a2));
     given.done(&of(&given, &b1), at(6));
-    given.when(&of(&given, &a2), at(7)).refused(&superseded(&a2));
+    given.when(&of(&given, &a2), at(7)).refused_with(&superseded(&a2));
     // The lineage comes back: its own era, its sequence goes on, the older receipt stays behind.
     let a3 = enumerate(&mut given, "a", &["x"], 8);
     assert_eq!(a3.sequence, 3);
-    given.when(&of(&given, &a2), at(9)).refused(&superseded(&a2));
+    given.when(&of(&given, &a2), at(9)).refused_with(&superseded(&a2));
     given.done(&of(&given, &a3), at(9));
     assert_eq!(checkpoint(&given), Some(("a".to_owned(), 3)));
 }

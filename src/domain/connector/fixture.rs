@@ -5,9 +5,9 @@ use crate::base::{
     ConnectorName, DocumentId, Holder, Json, ModelId, OwnerDid, PartitionId, Provenance, Result,
     Rfc3339, SourceId, StreamKey,
 };
-use crate::domain::given::{Given, at, given};
 use crate::domain::{ContentRef, LeaseScope};
 use crate::records::Hlc;
+use crate::testing::given::{Given, at, given};
 
 pub(super) fn key() -> StreamKey {
     StreamKey::Connector(owner(), connector())

@@ -4,8 +4,8 @@ use super::super::fixture::*;
 use super::super::{CandidateState, SyncStatus};
 use super::*;
 use crate::base::Timestamp;
-use crate::domain::given::{Given, at};
 use crate::domain::{Fence, FencingToken, StoredEvent, Table};
+use crate::testing::given::{Given, at};
 
 /// A connection that has everything: state, lease, two partitions' worth of receipts, candidates in
 /// every state, a checkpoint, an owed sweep, an open receipt.
@@ -106,11 +106,15 @@ fn behind_the_mark_every_other_command_is_refused_and_every_session_lost() {
     let token = FencingToken { generation: 1, version: 1 };
     let fence = Some(Fence { scope: scope(), token });
     for command in refused {
-        given.when(&command, at(30)).refused(&refusal());
-        given.when(&command, Context { fence: fence.clone(), ..at(30) }).refused(&scope().lost());
+        given.when(&command, at(30)).refused_with(&refusal());
+        given
+            .when(&command, Context { fence: fence.clone(), ..at(30) })
+            .refused_with(&scope().lost());
     }
-    given.when(&ConnectorCommand::RenewLease { token, ttl_ms: 5 }, at(30)).refused(&scope().lost());
-    given.when(&ConnectorCommand::ReleaseLease { token }, at(30)).refused(&scope().lost());
+    given
+        .when(&ConnectorCommand::RenewLease { token, ttl_ms: 5 }, at(30))
+        .refused_with(&scope().lost());
+    given.when(&ConnectorCommand::ReleaseLease { token }, at(30)).refused_with(&scope().lost());
     given.when(&ConnectorCommand::VoidLease, at(30)).then_nothing();
     let drop = ConnectorCommand::DropDocumentCandidates { document_id: document("dz") };
     given.done(&drop, at(30));

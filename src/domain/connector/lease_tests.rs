@@ -5,7 +5,7 @@ use super::super::{ConnectorCommand, ConnectorEvent};
 use super::*;
 use crate::base::Timestamp;
 use crate::domain::Fence;
-use crate::domain::given::{Given, at};
+use crate::testing::given::{Given, at};
 
 fn acquire(name: &str, ttl_ms: i64) -> ConnectorCommand {
     ConnectorCommand::AcquireLease { holder: holder(name), ttl_ms }
@@ -45,7 +45,7 @@ fn a_free_lease_is_acquired_with_the_version_of_its_event_as_token() {
 fn a_live_lease_of_another_holder_is_refused_until_the_millisecond_it_expires() {
     let held_error =
         Error::LeaseHeld { holder: holder("a"), expires_at: Timestamp::from_millis(110) };
-    held().when(&acquire("b", 50), at(109)).refused(&held_error);
+    held().when(&acquire("b", 50), at(109)).refused_with(&held_error);
     let taken = ConnectorEvent::LeaseAcquired(lease("b", 2, 160));
     held().when(&acquire("b", 50), at(110)).then(&[taken]);
 }
@@ -56,7 +56,7 @@ fn the_same_holder_gets_a_new_token_and_loses_the_old_one() {
     let again = given.done(&acquire("a", 100), at(20));
     assert_eq!(again, ConnectorReply::Lease(lease("a", 2, 120)));
     let old = ConnectorCommand::RenewLease { token: token(1), ttl_ms: 5 };
-    given.when(&old, at(21)).refused(&scope().lost());
+    given.when(&old, at(21)).refused_with(&scope().lost());
 }
 
 #[test]
@@ -64,9 +64,9 @@ fn only_the_current_token_renews_and_releases() {
     let wrong = [token(2), FencingToken { generation: 2, version: 1 }];
     for token in wrong {
         let renew = ConnectorCommand::RenewLease { token, ttl_ms: 5 };
-        held().when(&renew, at(11)).refused(&scope().lost());
+        held().when(&renew, at(11)).refused_with(&scope().lost());
         let release = ConnectorCommand::ReleaseLease { token };
-        held().when(&release, at(11)).refused(&scope().lost());
+        held().when(&release, at(11)).refused_with(&scope().lost());
     }
     let renew = ConnectorCommand::RenewLease { token: token(1), ttl_ms: 500 };
     let renewed = LeaseRenewed { expires_at: Timestamp::from_millis(511) };
@@ -76,7 +76,7 @@ fn only_the_current_token_renews_and_releases() {
         .replies(ConnectorReply::Lease(lease("a", 1, 511)));
     let release = ConnectorCommand::ReleaseLease { token: token(1) };
     held().when(&release, at(11)).then(&[ConnectorEvent::LeaseReleased]);
-    fresh().when(&release, at(11)).refused(&scope().lost());
+    fresh().when(&release, at(11)).refused_with(&scope().lost());
 }
 
 /// Fencing decides, not the clock.
@@ -86,7 +86,7 @@ fn the_token_of_an_expired_lease_stays_good_until_somebody_takes_it() {
     let renew = ConnectorCommand::RenewLease { token: token(1), ttl_ms: 5 };
     assert_eq!(given.when(&renew, at(10_000)).events().len(), 1);
     given.done(&acquire("b", 5), at(10_000));
-    given.when(&renew, at(10_001)).refused(&scope().lost());
+    given.when(&renew, at(10_001)).refused_with(&scope().lost());
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn a_released_lease_is_free_and_gives_a_larger_token() {
 fn a_lease_of_another_generation_is_void() {
     let restored = |millis| Context { generation: 2, ..at(millis) };
     let renew = ConnectorCommand::RenewLease { token: token(1), ttl_ms: 5 };
-    held().when(&renew, restored(11)).refused(&scope().lost());
+    held().when(&renew, restored(11)).refused_with(&scope().lost());
     held()
         .when(&ConnectorCommand::Lease, restored(11))
         .replies(ConnectorReply::StandingLease(None));
@@ -156,8 +156,8 @@ fn a_fenced_command_is_refused_once_the_lease_is_lost_reads_too() {
     ];
     for command in commands {
         held().when(&command, fenced(1)).events();
-        held().when(&command, fenced(2)).refused(&scope().lost());
-        fresh().when(&command, fenced(1)).refused(&scope().lost());
+        held().when(&command, fenced(2)).refused_with(&scope().lost());
+        fresh().when(&command, fenced(1)).refused_with(&scope().lost());
     }
 }
 

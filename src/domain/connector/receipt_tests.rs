@@ -5,7 +5,7 @@ use super::super::{ConnectorCommand, keep_content};
 use super::*;
 use crate::base::{SourceId, Timestamp};
 use crate::domain::Table;
-use crate::domain::given::{Given, at};
+use crate::testing::given::{Given, at};
 
 fn begun(input: BeginReceipt) -> ConnectorCommand {
     ConnectorCommand::BeginReceipt(input)
@@ -67,7 +67,7 @@ fn the_next_begin_of_the_key_takes_the_next_sequence_and_drops_the_receipt_with_
     assert_eq!((event.receipt.sequence, event.receipt.era), (2, 1));
     assert_eq!(event.dropped, Some(DroppedReceipt { sequence: 1, pages: 2 }));
     given.done(&begun(begin("a")), at(20));
-    given.when(&page(extend(&key, 2, &["w"])), at(21)).refused(&superseded(&key));
+    given.when(&page(extend(&key, 2, &["w"])), at(21)).refused_with(&superseded(&key));
     given.assert_rows_are_those_of_the_state();
     assert_eq!(given.written_rows().count(), 1);
 }
@@ -135,11 +135,11 @@ fn pages_are_judged_by_place_and_ids() {
         .replies(ConnectorReply::NextPage(2));
     let mismatch = Error::PageMismatch { partition: partition(), page: 0 };
     for other in [&["y", "x"][..], &["x"], &[]] {
-        given.when(&page(extend(&key, 0, other)), at(20)).refused(&mismatch);
+        given.when(&page(extend(&key, 0, other)), at(20)).refused_with(&mismatch);
     }
     let gap = Error::PageGap { partition: partition(), expected: 2 };
     for ahead in [3, u32::MAX] {
-        given.when(&page(extend(&key, ahead, &["w"])), at(20)).refused(&gap);
+        given.when(&page(extend(&key, ahead, &["w"])), at(20)).refused_with(&gap);
     }
     assert_eq!(given.when(&page(extend(&key, 2, &[])), at(20)).events().len(), 1);
 }
@@ -148,16 +148,16 @@ fn pages_are_judged_by_place_and_ids() {
 fn a_page_of_another_enumeration_is_refused() {
     let (given, key) = two_pages();
     let absent = Error::NotFound { what: "receipt" };
-    given.when(&page(extend(&receipt("b", 1), 0, &[])), at(20)).refused(&absent);
+    given.when(&page(extend(&receipt("b", 1), 0, &[])), at(20)).refused_with(&absent);
     for sequence in [0, 2, i64::MAX] {
         let other = receipt("a", sequence);
-        given.when(&page(extend(&other, 2, &[])), at(20)).refused(&superseded(&other));
+        given.when(&page(extend(&other, 2, &[])), at(20)).refused_with(&superseded(&other));
     }
     let changed = ExtendReceipt { fingerprint: "g".to_owned(), ..extend(&key, 2, &[]) };
     let refusal = partition_error(|partition| Error::ScopeChanged { partition });
-    given.when(&page(changed), at(20)).refused(&refusal);
+    given.when(&page(changed), at(20)).refused_with(&refusal);
     let changed = ExtendReceipt { fingerprint: "g".to_owned(), ..extend(&key, 0, &["x", "y"]) };
-    given.when(&page(changed), at(20)).refused(&refusal);
+    given.when(&page(changed), at(20)).refused_with(&refusal);
 }
 
 /// A receipt that has the counts given, without the work of filling it.
@@ -247,14 +247,14 @@ fn a_completion_of_another_enumeration_is_refused() {
     let (given, key) = two_pages();
     let pages: &[&[&str]] = &[&["x", "y"], &["z"]];
     let absent = Error::NotFound { what: "receipt" };
-    given.when(&end(complete(&receipt("b", 1), pages, None)), at(20)).refused(&absent);
+    given.when(&end(complete(&receipt("b", 1), pages, None)), at(20)).refused_with(&absent);
     let other = receipt("a", 2);
-    given.when(&end(complete(&other, pages, None)), at(20)).refused(&superseded(&other));
+    given.when(&end(complete(&other, pages, None)), at(20)).refused_with(&superseded(&other));
     let changed = CompleteReceipt { fingerprint: "g".to_owned(), ..complete(&key, pages, None) };
     let refusal = partition_error(|partition| Error::ScopeChanged { partition });
-    given.when(&end(changed), at(20)).refused(&refusal);
+    given.when(&end(changed), at(20)).refused_with(&refusal);
     let stale = complete(&key, &[&["x", "y"], &["w"]], None);
-    given.when(&end(stale), at(20)).refused(&superseded(&key));
+    given.when(&end(stale), at(20)).refused_with(&superseded(&key));
 }
 
 #[test]
@@ -275,9 +275,9 @@ fn a_complete_receipt_takes_no_other_page_but_a_repeated_one_is_fine() {
     let repeat = page(extend(&key, 1, &["z"]));
     given.when(&repeat, at(21)).then_nothing().replies(ConnectorReply::NextPage(2));
     let mismatch = Error::PageMismatch { partition: partition(), page: 1 };
-    given.when(&page(extend(&key, 1, &["w"])), at(21)).refused(&mismatch);
+    given.when(&page(extend(&key, 1, &["w"])), at(21)).refused_with(&mismatch);
     for further in [2, 3] {
-        given.when(&page(extend(&key, further, &["w"])), at(21)).refused(&superseded(&key));
+        given.when(&page(extend(&key, further, &["w"])), at(21)).refused_with(&superseded(&key));
     }
 }
 
@@ -297,6 +297,6 @@ fn scope_and_fingerprint_hold_no_nul() {
         ("fingerprint", BeginReceipt { fingerprint: bad(), ..begin("a") }),
     ] {
         let refused = Error::invalid(field, "expected no NUL character");
-        fresh().when(&begun(input), at(1)).refused(&refused);
+        fresh().when(&begun(input), at(1)).refused_with(&refused);
     }
 }

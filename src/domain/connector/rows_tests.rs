@@ -7,8 +7,8 @@ use super::super::{
     SyncProgress, SyncStatus,
 };
 use super::*;
-use crate::domain::given::{Given, at};
 use crate::domain::{Aggregate, FencingToken};
+use crate::testing::given::{Given, at};
 
 /// A small generator of numbers, so that a failure can be replayed from its seed.
 struct Dice(u64);

@@ -6,7 +6,7 @@ use super::super::{
     SyncStatus,
 };
 use super::*;
-use crate::domain::given::at;
+use crate::testing::given::at;
 
 fn update(update: SyncProgress, guard: Option<ProgressGuard>) -> ConnectorCommand {
     ConnectorCommand::UpdateSyncProgress { update, guard }
@@ -162,7 +162,7 @@ fn an_input_that_does_not_fit_is_refused_by_its_field() {
 #[test]
 fn a_version_above_2_to_the_53_counts_on() {
     let event = ConnectorEvent::SyncStateSet(record(1, SyncStatus::Idle, (1 << 53) + 1, 5));
-    let given = crate::domain::given::given::<Connector>(key(), &[event]);
+    let given = crate::testing::given::given::<Connector>(key(), &[event]);
     let reply =
         ConnectorReply::Progress { version: (1 << 53) + 2, incarnation: Uuid::from_u128(5) };
     given.when(&update(progress(1), None), at(6)).replies(reply);
@@ -173,7 +173,7 @@ fn an_error_text_with_nul_is_refused() {
     let input =
         SyncStateInput { error: Some("a\0b".to_owned()), ..state_input(1, SyncStatus::Error) };
     let refused = Error::invalid("error", "expected no NUL character");
-    fresh().when(&set(input), at(1)).refused(&refused);
+    fresh().when(&set(input), at(1)).refused_with(&refused);
     let progress = SyncProgress { error: Some("\0".to_owned()), ..progress(1) };
-    fresh().when(&update(progress, None), at(1)).refused(&refused);
+    fresh().when(&update(progress, None), at(1)).refused_with(&refused);
 }

@@ -7,9 +7,9 @@ use crate::base::{
     ConnectorName, Digest, DocumentId, Holder, Json, OperationId, OwnerDid, SourceId, StreamKey,
     Timestamp, ValueDigest,
 };
-use crate::domain::given::{Given, given};
 use crate::domain::{Aggregate, FencingToken, Lease, LeaseScope};
 use crate::records::{Hlc, RecordCopy, RecordDecision};
+use crate::testing::given::{Given, given};
 
 pub(super) fn document() -> DocumentId {
     DocumentId::new("doc-1").unwrap()
@@ -152,7 +152,7 @@ pub(super) fn set_trim() -> DocumentCommand {
 /// A document that these events happened to, with its rows.
 pub(super) fn happened(events: &[DocumentEvent]) -> Given<Document> {
     let mut document = given(key(), &[]);
-    document.happens(events, DocumentReply::Done);
+    document.happens(events);
     document
 }
 
@@ -238,7 +238,7 @@ pub(super) fn read_winner(owner: &OwnerDid, fetch: i64) -> DocumentCommand {
 
 /// What an owner's copies come to, all of which must have been verified.
 pub(super) fn decision(given: &Given<Document>, owner: &OwnerDid) -> Option<RecordDecision> {
-    match given.when(&read_decision(owner), crate::domain::given::at(1)).then_nothing().reply() {
+    match given.when(&read_decision(owner), crate::testing::given::at(1)).then_nothing().reply() {
         DocumentReply::Decision(decision) => decision.map(|decision| *decision),
         other => panic!("{other:?}"),
     }

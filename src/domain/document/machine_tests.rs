@@ -4,8 +4,8 @@
 use super::fixture::*;
 use super::*;
 use crate::base::{Digest, Error, OwnerDid};
-use crate::domain::given::{Given, at};
 use crate::domain::{Aggregate, Fence, FencingToken, Lease, LeaseScope, RowKey, Table, Value};
+use crate::testing::given::{Given, at};
 
 const ID: &str = "op-1";
 const NOW: i64 = 10_000;
@@ -475,7 +475,7 @@ fn a_fence_on_an_operation_of_the_document_holds_while_its_token_is_good() {
                 if token_is_good {
                     assert_eq!(then.events().is_empty(), is_read(&command));
                 } else {
-                    then.refused(&lost(ID));
+                    then.refused_with(&lost(ID));
                 }
             }
         }
@@ -495,7 +495,7 @@ fn a_fence_of_another_scope_is_judged_elsewhere_and_one_of_no_operation_is_lost(
     for scope in [sync, other] {
         assert_eq!(fenced(scope).events().len(), 1);
     }
-    fenced(scope("none")).refused(&lost("none"));
+    fenced(scope("none")).refused_with(&lost("none"));
 }
 
 #[test]
@@ -503,7 +503,7 @@ fn commands_with_a_token_on_an_unknown_operation_find_nothing() {
     for ask in asks() {
         if !matches!(ask, Ask::Claim | Ask::ClaimOtherFacts(_)) {
             let refusal = Error::NotFound { what: "operation" };
-            fresh().when(&command(ask, token(1)), at(NOW)).refused(&refusal);
+            fresh().when(&command(ask, token(1)), at(NOW)).refused_with(&refusal);
         }
     }
 }

@@ -8,8 +8,8 @@ use super::super::fixture::*;
 use super::super::{DocumentCommand, DocumentConnectionForgotten};
 use super::*;
 use crate::domain::Aggregate;
-use crate::domain::given::{Given, at};
 use crate::journal::{decode_value, encode_snapshot, encode_value};
+use crate::testing::given::{Given, at};
 use DocumentCommand as Do;
 
 /// A time under an epoch of keys and signers.

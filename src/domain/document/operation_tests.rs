@@ -8,8 +8,8 @@ use super::super::{
 };
 use super::*;
 use crate::domain::Aggregate;
-use crate::domain::given::{Given, at};
 use crate::domain::{RowKey, Table, Value};
+use crate::testing::given::{Given, at};
 
 fn phase(given: &Given<Document>, id: &str) -> &'static str {
     operation(given, id).phase.as_str()
@@ -87,7 +87,7 @@ fn a_newer_operation_counts_unless_it_is_dead() {
     given.done(&finalize("m", token_of, committed(None)), at(3));
     assert_eq!(["z", "m", "a"].map(|id| newer(&given, id)), [true, false, false]);
     let unknown = DocumentCommand::HasNewerOperation { operation_id: op("none") };
-    given.when(&unknown, at(2)).refused(&Error::NotFound { what: "operation" });
+    given.when(&unknown, at(2)).refused_with(&Error::NotFound { what: "operation" });
 }
 
 #[test]
@@ -169,18 +169,18 @@ fn a_claim_is_judged_on_facts_then_end_then_sweep_then_holder_then_time() {
     let other = DocumentCommand::ClaimOperation(other);
     let mismatch = Error::OperationMismatch { operation_id: op("a") };
     let mut given = claimed();
-    given.when(&other, at(1_001)).refused(&mismatch);
+    given.when(&other, at(1_001)).refused_with(&mismatch);
     given.done(&finalize("a", token(1), committed(None)), at(1_100));
-    given.when(&other, at(1_101)).refused(&mismatch);
+    given.when(&other, at(1_101)).refused_with(&mismatch);
     given.done(&DocumentCommand::BeginDocumentSweep, at(1_200));
-    given.when(&other, at(1_201)).refused(&mismatch);
+    given.when(&other, at(1_201)).refused_with(&mismatch);
     let record = operation(&given, "a").view(&document(), &op("a"));
     given
         .when(&claim("a", "other"), at(1_201))
         .then_nothing()
         .replies(DocumentReply::Finished(Box::new(record)));
     let swept = Error::DocumentBeingSwept { document_id: document() };
-    given.when(&claim("b", "me"), at(1_201)).refused(&swept);
+    given.when(&claim("b", "me"), at(1_201)).refused_with(&swept);
     given.done(&DocumentCommand::AbandonDocumentSweep, at(1_202));
     assert_eq!(given.when(&claim("b", "me"), at(1_203)).events().len(), 1);
 }
@@ -208,8 +208,8 @@ fn an_unfinished_operation_keeps_its_document_from_being_swept() {
     second.done(&finalize("a", token(1), dead()), at(1_100));
     second.done(&claim("b", "me"), at(1_200));
     for given in [claimed(), sent(), deferred, unknown, second] {
-        given.when(&DocumentCommand::BeginDocumentSweep, at(9_000)).refused(&refusal);
-        given.when(&DocumentCommand::SweepDocumentRows, at(9_000)).refused(&refusal);
+        given.when(&DocumentCommand::BeginDocumentSweep, at(9_000)).refused_with(&refusal);
+        given.when(&DocumentCommand::SweepDocumentRows, at(9_000)).refused_with(&refusal);
     }
     for outcome in [dead(), committed(None)] {
         let mut given = claimed();
@@ -225,7 +225,7 @@ fn the_same_holder_again_gets_a_new_token_and_loses_its_old_one() {
     let mut given = claimed();
     given.done(&claim("a", "me"), at(1_001));
     assert_eq!(operation(&given, "a").attempts, 2);
-    given.when(&mark("a", token(1)), at(1_002)).refused(&lost("a"));
+    given.when(&mark("a", token(1)), at(1_002)).refused_with(&lost("a"));
     given.done(&mark("a", token(2)), at(1_002));
 }
 
@@ -237,7 +237,7 @@ fn who_holds_it_longer_than_its_lease_finishes_until_somebody_takes_it() {
     assert_eq!(phase(&given, "a"), "committed");
     let mut taken = sent();
     taken.done(&claim("a", "other"), at(1_000 + TTL));
-    taken.when(&finalize("a", token(1), committed(None)), at(late)).refused(&lost("a"));
+    taken.when(&finalize("a", token(1), committed(None)), at(late)).refused_with(&lost("a"));
     assert_eq!(phase(&taken, "a"), "reconcile_only");
 }
 
@@ -259,7 +259,7 @@ fn a_permit_to_send_ends_with_the_lease_and_is_not_longer_after_a_renewal() {
 fn an_expired_lease_gives_no_permit_until_it_is_renewed() {
     let mut given = claimed();
     let expired = Error::LeaseExpired { scope: super::scope(&document(), &op("a")).to_string() };
-    given.when(&mark("a", token(1)), at(1_000 + TTL)).refused(&expired);
+    given.when(&mark("a", token(1)), at(1_000 + TTL)).refused_with(&expired);
     given.done(&renew("a", token(1)), at(1_000 + TTL));
     given.done(&mark("a", token(1)), at(1_000 + TTL));
 }
@@ -277,7 +277,7 @@ fn whoever_claims_what_was_sent_must_reconcile() {
             assert_eq!(operation(&given, "a").attempts, 1, "a question is no attempt");
             let token = current(&given, "a");
             let refusal = Error::ReconcileFirst { operation_id: op("a") };
-            given.when(&mark("a", token), at(2_001)).refused(&refusal);
+            given.when(&mark("a", token), at(2_001)).refused_with(&refusal);
         }
     }
 }
@@ -291,7 +291,7 @@ fn a_read_proves_nothing_under_the_next_claim() {
     let token = current(&given, "a");
     let not_before = time(1_000 + TTL + DELAY);
     let early = Error::ReconcileTooEarly { operation_id: op("a"), not_before };
-    given.when(&record("a", token, OperationOutcome::NotWritten), at(9_002)).refused(&early);
+    given.when(&record("a", token, OperationOutcome::NotWritten), at(9_002)).refused_with(&early);
     given.done(&begin_read("a", token), at(9_003));
     given.done(&record("a", token, OperationOutcome::NotWritten), at(9_003));
     assert_eq!(operation(&given, "a").phase, OperationPhase::Attempted { sent: None });
@@ -314,11 +314,11 @@ fn an_outcome_without_a_mark_waits_for_the_later_of_lease_and_now() {
 fn a_definite_refusal_lets_it_be_sent_again_and_a_deferral_without_one_does_not() {
     let mut given = sent();
     let first = Error::ReconcileFirst { operation_id: op("a") };
-    given.when(&defer("a", token(1), false), at(1_200)).refused(&first);
+    given.when(&defer("a", token(1), false), at(1_200)).refused_with(&first);
     given.done(&defer("a", token(1), true), at(1_200));
     let waits =
         Error::Deferred { operation_id: op("a"), not_before: time(1_500), reason: "rate_limited" };
-    given.when(&claim("a", "me"), at(1_499)).refused(&waits);
+    given.when(&claim("a", "me"), at(1_499)).refused_with(&waits);
     given.done(&claim("a", "other"), at(1_500));
     assert_eq!((phase(&given, "a"), operation(&given, "a").attempts), ("attempted", 2));
     let token = current(&given, "a");
@@ -366,7 +366,7 @@ fn a_claim_of_another_generation_is_void() {
     let given = claimed();
     let restored = |now| Context { generation: 2, ..at(now) };
     for command in [mark("a", token(1)), renew("a", token(1)), release("a", token(1))] {
-        given.when(&command, restored(1_001)).refused(&lost("a"));
+        given.when(&command, restored(1_001)).refused_with(&lost("a"));
     }
     let events = given.when(&claim("a", "other"), restored(1_001)).events();
     let DocumentEvent::OperationClaimed(claimed) = &events[0] else { panic!("{events:?}") };

@@ -4,7 +4,7 @@ use super::super::DocumentCommand as Do;
 use super::super::fixture::*;
 use super::*;
 use crate::domain::Aggregate;
-use crate::domain::given::at;
+use crate::testing::given::at;
 
 #[test]
 fn a_repair_is_put_replaced_read_and_cleared() {

@@ -4,7 +4,7 @@ use super::super::command::{DocumentCommand, OperationOutcome};
 use super::super::fixture::*;
 use super::*;
 use crate::Error;
-use crate::domain::given::{Given, at};
+use crate::testing::given::{Given, at};
 
 /// When the store was restored.
 const RESTORED: i64 = 50_000;
@@ -80,15 +80,15 @@ fn only_a_read_that_began_after_the_restore_and_the_delay_proves_absence() {
         let OperationPhase::ReconcileOnly { sent, .. } = phase else { panic!("{phase:?}") };
         let not_before = sent.until.as_millis() + DELAY;
         let of_the_past = begin_read("a", token(1));
-        given.when(&of_the_past, restored(not_before)).refused(&lost("a"));
+        given.when(&of_the_past, restored(not_before)).refused_with(&lost("a"));
         given.done(&claim("a", "me"), restored(RESTORED + 1));
         let token = current(&given, "a");
         given
             .when(&mark("a", token), restored(RESTORED + 2))
-            .refused(&Error::ReconcileFirst { operation_id: op("a") });
+            .refused_with(&Error::ReconcileFirst { operation_id: op("a") });
         let absent = record("a", token, OperationOutcome::NotWritten);
         given.done(&begin_read("a", token), restored(not_before));
-        given.when(&absent, restored(not_before + 9)).refused(&Error::ReconcileTooEarly {
+        given.when(&absent, restored(not_before + 9)).refused_with(&Error::ReconcileTooEarly {
             operation_id: op("a"),
             not_before: time(not_before),
         });

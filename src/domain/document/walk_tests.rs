@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use super::fixture::*;
 use super::*;
 use crate::base::OperationId;
-use crate::domain::given::{Given, at};
 use crate::domain::{FencingToken, Lease};
+use crate::testing::given::{Given, at};
 
 const IDS: [&str; 3] = ["a", "b", "c"];
 const HOLDERS: [&str; 2] = ["me", "other"];

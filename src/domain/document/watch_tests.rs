@@ -3,8 +3,8 @@
 use super::super::fixture::*;
 use super::super::{Document, DocumentCommand, WatchReason};
 use super::*;
-use crate::domain::given::{Given, at};
 use crate::domain::{RowKey, Table, Value};
+use crate::testing::given::{Given, at};
 use crate::{Error, base};
 
 /// Armed at 1,000 for the write of 500, with its deadline at 1,100.
@@ -56,7 +56,7 @@ fn a_standing_watch_is_replaced_unless_it_is_of_a_newer_write() {
 fn nothing_is_armed_while_the_document_is_swept() {
     let mut given = fresh();
     given.done(&DocumentCommand::BeginDocumentSweep, at(1));
-    given.when(&arm(1), at(2)).refused(&Error::DocumentBeingSwept { document_id: document() });
+    given.when(&arm(1), at(2)).refused_with(&Error::DocumentBeingSwept { document_id: document() });
     given.done(&DocumentCommand::AbandonDocumentSweep, at(3));
     given.done(&arm(1), at(4));
 }
@@ -71,7 +71,8 @@ fn a_deadline_out_of_bounds_is_refused() {
     ] {
         let options = WatchOptions { deadline_ms, ..options(1) };
         let command = DocumentCommand::ArmWatch { identity: identity(), options };
-        let then = fresh().when(&command, at(i64::MAX));
+        let given = fresh();
+        let then = given.when(&command, at(i64::MAX));
         if is_taken {
             assert_eq!(then.events().len(), 1);
         } else {

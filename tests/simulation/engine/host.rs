@@ -19,7 +19,7 @@ use super::world::World;
 /// People who use one host at once.
 const WORKERS: usize = 3;
 /// Events after which a snapshot is written: few, so that a run has many.
-const SNAPSHOT_EVERY: u32 = 16;
+const SNAPSHOT_EVERY: u32 = 4;
 
 /// A host's wall clock is wrong by so much; time passes as elsewhere.
 struct WrongClock {

@@ -23,13 +23,8 @@ pub struct Faults {
 
 impl Faults {
     /// Nothing goes wrong.
-    pub const NONE: Self = Self {
-        storage: Chances { fail: 0, passing: 0, lose_acknowledgement: 0, lose_commit: 0, stall: 0 },
-        provider: 0,
-        kills: 0,
-        pauses: 0,
-        cuts: 0,
-    };
+    pub const NONE: Self =
+        Self { storage: Chances::NONE, provider: 0, kills: 0, pauses: 0, cuts: 0 };
 
     /// Everything does.
     pub const ALL: Self = Self {
@@ -39,6 +34,7 @@ impl Faults {
             lose_acknowledgement: 15,
             lose_commit: 15,
             stall: 100,
+            ..Chances::NONE
         },
         provider: 15,
         kills: 2,

@@ -205,7 +205,7 @@ impl Leases {
             format!("{scope} with {lease:?} at version {}", written.version)
         });
         let longest = written.at.plus_millis(LONGEST_MILLIS);
-        let is_ours = lease.expires_at > at && lease.expires_at <= longest && at <= written.at;
+        let is_ours = lease.expires_at <= longest && at <= written.at;
         world.hold("leases go by the database's time", is_ours, || {
             format!("{scope} from {at:?} written at {:?}: {lease:?}", written.at)
         });

@@ -120,7 +120,9 @@ impl Receipts {
             (StreamKey::Document(document), Event::Document(DocumentEvent::Swept)) => {
                 self.swept.push(document.clone());
             }
-            (StreamKey::Connector(owner, _), Event::Connector(event)) => {
+            (StreamKey::Connector(owner, name), Event::Connector(event))
+                if *name == world.accounts.connector =>
+            {
                 if let Some(account) = account_of(world, owner) {
                     self.receipt(world, account, written.version, event);
                     self.candidate(world, account, event);

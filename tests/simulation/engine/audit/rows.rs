@@ -76,7 +76,9 @@ impl Rows {
                     self.document(world, document, event);
                 }
             }
-            (StreamKey::Connector(owner, _), Event::Connector(event)) => {
+            (StreamKey::Connector(owner, name), Event::Connector(event))
+                if *name == world.accounts.connector =>
+            {
                 if let Some(account) = account_of(world, owner) {
                     self.connector(account, event);
                 }

@@ -191,14 +191,22 @@ impl Edits {
         true
     }
 
-    /// What is wanted of a document: what was wanted last, and something new once that has ended.
+    /// What is wanted of a document: what was wanted last, and something new once that has ended and is
+    /// shown. What people do not see yet they do not edit; and a delete could not tell an entity that is gone
+    /// from one that is not shown yet.
     pub fn wanted(&self, world: &World, document: &DocumentId, owner: &OwnerDid) -> Rc<Plan> {
-        let newest = self.newest(document);
-        if let Some(newest) = newest.filter(|plan| !has_ended(world, plan)) {
-            return newest;
-        }
         let truth = self.provider.truth(&self.partition);
         let stands = truth.into_iter().find(|item| item.source_id == source(document));
+        if let Some(newest) = self.newest(document) {
+            let shown = match self.read(document) {
+                Err(ProviderError::Gone) => Some(None),
+                shown => shown.ok().map(Some),
+            };
+            let is_shown = shown == Some(stands.as_ref().map(|item| item.content.clone()));
+            if !is_shown || !has_ended(world, &newest) {
+                return newest;
+            }
+        }
         let (draw, with_condition) =
             world.chance(|chance| (chance.below(3), chance.per_mille(300)));
         let (op, condition) = match &stands {

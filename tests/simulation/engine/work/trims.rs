@@ -22,6 +22,7 @@ pub async fn work(worker: &Worker) {
             world.command(host, &format!("clear d{at}"), clear).await
         }
         5 if at != other => pair(worker, at, other).await,
+        6 => overtake(worker, at).await,
         _ => read(worker, at).await,
     };
 }
@@ -60,6 +61,12 @@ async fn read(worker: &Worker, at: usize) -> Result<()> {
     let number = trim.map_or(0, |trim| trim.trimmed_fields.as_str().parse().unwrap());
     world.audit.borrow_mut().registers.told(world, &document, number, floor);
     Ok(())
+}
+
+/// A read on the heels of a write that is not answered yet.
+async fn overtake(worker: &Worker, at: usize) -> Result<()> {
+    let (set, read) = tokio::join!(set(worker, at), read(worker, at));
+    set.and(read)
 }
 
 /// Two documents get one number, or neither does.

@@ -23,8 +23,8 @@ use super::{Account, Worker};
 use crate::engine::graph::Entity;
 use crate::engine::world::World;
 
-/// Shorter than the longest pause of a host.
-const LEASE: Duration = Duration::from_secs(30);
+/// Shorter than most pauses of a host, and than some visits.
+const LEASE: Duration = Duration::from_secs(4);
 
 /// Why a visit ends early. The next one goes on.
 #[derive(Debug)]
@@ -172,7 +172,8 @@ impl Visit<'_> {
         if self.drawn(200) {
             self.lease = self.call("renew", self.lease.renew(LEASE)).await?;
         }
-        self.candidates().await
+        // What is left to somebody else may have come back by then.
+        if self.drawn(400) { Ok(()) } else { self.candidates().await }
     }
 
     /// What an earlier holder left: content that was fetched and not written, and begun sweeps.

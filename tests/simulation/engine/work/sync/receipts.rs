@@ -15,6 +15,8 @@ use crate::engine::audit::receipts::{Commit, Listed};
 
 /// Entities of a page.
 const PAGE: usize = 6;
+/// A receipt may be a page ahead of its checkpoint, not this many.
+const FAR_AHEAD: u32 = 3;
 
 impl Visit<'_> {
     /// Lists a partition: from where an earlier holder was, if that can be.
@@ -50,6 +52,9 @@ impl Visit<'_> {
             let listed = Listed { remote: fingerprint.to_owned(), source_ids: ids.clone() };
             let page = place.page;
             self.world().audit.borrow_mut().receipts.listed(self.at, &key, page, listed);
+            if self.drawn(30) {
+                self.overtakes(&key, page + FAR_AHEAD, ids.clone(), fingerprint).await;
+            }
             let extend = self.connector.extend_receipt(&key, page, ids, fingerprint);
             self.call(&format!("{partition} page {page}: extend"), extend).await?;
             match listing.next {
@@ -63,10 +68,19 @@ impl Visit<'_> {
                     let complete =
                         self.connector.complete_receipt(&key, place.page, total, fingerprint);
                     self.call(&format!("{partition}: complete"), complete).await?;
-                    return self.commit(&key).await;
+                    let is_left = self.drawn(150) && !self.is_thorough;
+                    return if is_left { Ok(()) } else { self.commit(&key).await };
                 }
             }
         }
+    }
+
+    /// A page that came before its time is refused: those before it may never come.
+    async fn overtakes(&self, key: &ReceiptKey, page: u32, ids: Vec<SourceId>, fingerprint: &str) {
+        let extend = self.connector.extend_receipt(key, page, ids, fingerprint);
+        let result = self.call(&format!("page {page} before its time"), extend).await;
+        let world = self.world();
+        world.hold("no page is left out", result.is_err(), || format!("{page} of {key:?}"));
     }
 
     /// The open receipt at the place of the checkpoint.
