@@ -77,7 +77,7 @@ fn facts(page: &mut String, report: &Report, summary: &Summary) {
     let digest = report.history.digest().to_hex();
     write!(page, "<div><dt>digest of the history</dt><dd class=\"digest\">{digest}</dd></div>")
         .unwrap();
-    page.push_str("</dl></section>");
+    page.push_str("</dl><p class=\"sub\">The plots end where the faults do; the summary also counts what came after.</p></section>");
 }
 
 fn plots(page: &mut String, report: &Report, axis: &Axis) {

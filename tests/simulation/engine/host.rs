@@ -148,7 +148,8 @@ impl Host {
     pub fn kill(&self, world: &World) {
         self.sample(&world.samples);
         let Some(life) = self.life.borrow_mut().take() else { return };
-        [Blow::Pause, Blow::Cut].map(|blow| world.samples.up(self.number, blow));
+        world.samples.up(self.number, Blow::Pause);
+        world.samples.up(self.number, Blow::Cut);
         world.samples.down(self.number, Blow::Kill);
         world.note(&self.name, format_args!("is killed"));
         life.faults.set_offline(true);

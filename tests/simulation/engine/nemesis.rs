@@ -110,7 +110,8 @@ pub async fn heal(world: &Rc<World>) {
         if let Some(life) = host.life() {
             life.faults.heal();
         }
-        [Blow::Pause, Blow::Cut].map(|blow| world.samples.up(host.number, blow));
+        world.samples.up(host.number, Blow::Pause);
+        world.samples.up(host.number, Blow::Cut);
     }
     world.samples.healed();
     // The blows that are under way end.

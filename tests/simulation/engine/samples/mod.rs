@@ -216,7 +216,11 @@ impl Recorder {
 
     /// Nothing goes wrong from now on.
     pub fn healed(&self) {
-        self.samples().healed = Some(self.clock.monotonic());
+        let now = self.clock.monotonic();
+        let mut samples = self.samples();
+        samples.healed = Some(now);
+        samples.timeline.at(now);
+        samples.timeline.afterwards = Some(Box::default());
     }
 }
 

@@ -43,17 +43,22 @@ impl Bin {
 pub struct Timeline {
     pub width: Duration,
     pub bins: Vec<Bin>,
+    /// What happened once nothing went wrong any more, which takes long and is of little interest.
+    pub afterwards: Option<Box<Bin>>,
 }
 
 impl Default for Timeline {
     fn default() -> Self {
-        Self { width: FIRST_WIDTH, bins: Vec::new() }
+        Self { width: FIRST_WIDTH, bins: Vec::new(), afterwards: None }
     }
 }
 
 impl Timeline {
     /// The bin of a time.
     pub fn at(&mut self, time: Duration) -> &mut Bin {
+        if let Some(afterwards) = &mut self.afterwards {
+            return afterwards;
+        }
         let mut number = self.number(time);
         while number >= MAX_BINS {
             self.halve();
@@ -69,6 +74,7 @@ impl Timeline {
     pub fn sum(&self) -> Bin {
         let mut sum = Bin::default();
         self.bins.iter().for_each(|bin| sum.add(bin));
+        self.afterwards.iter().for_each(|bin| sum.add(bin));
         sum
     }
 
