@@ -56,8 +56,8 @@ impl Default for Timeline {
 impl Timeline {
     /// The bin of a time.
     pub fn at(&mut self, time: Duration) -> &mut Bin {
-        if let Some(afterwards) = &mut self.afterwards {
-            return afterwards;
+        if self.afterwards.is_some() {
+            return self.afterwards.get_or_insert_default();
         }
         let mut number = self.number(time);
         while number >= MAX_BINS {
