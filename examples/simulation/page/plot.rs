@@ -9,7 +9,7 @@ use crate::engine::samples::timeline::Bin;
 use crate::summary::clock;
 
 /// Labels below a plot.
-const TICKS: u32 = 5;
+const TICKS: u32 = 4;
 
 /// Simulated time, in bins.
 pub struct Axis {
