@@ -3,6 +3,7 @@
 #![cfg(feature = "testing")]
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
+#[allow(dead_code, reason = "the example of that name needs the rest of it")]
 mod engine;
 #[cfg(feature = "sqlite")]
 mod on_disk;

@@ -14,6 +14,8 @@ use connector_store::{Clock, Store};
 use tokio::task::{JoinSet, LocalSet};
 
 use crate::engine::audit::erasure::Mark;
+use crate::engine::samples::Recorder;
+use crate::engine::samples::keys::ActiveKeys;
 use crate::engine::work::{Worker, remote, sync};
 use crate::engine::world::World;
 use crate::engine::{Config, Faults};
@@ -95,7 +97,8 @@ async fn erased_content_is_in_no_byte_of_the_file() {
     });
     let config = Config { hosts: 1, owners: 2, commands: 500, ..Config::small(1) };
     let faults = Faults { kills: 0, pauses: 0, cuts: 0, ..config.faults };
-    let world = World::new(Config { faults, ..config }, clock);
+    let samples = Recorder::new(clock.clone(), ActiveKeys::default());
+    let world = World::new(Config { faults, ..config }, clock, samples, Box::new(|_| {}));
     LocalSet::new().run_until(play(&world, &folder.path().join("store.db"))).await;
     drop(end);
     time.join().unwrap();

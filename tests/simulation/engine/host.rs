@@ -12,6 +12,7 @@ use connector_store::{Clock, Holder, Store, Timestamp};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
+use super::samples::{Blow, Recorder};
 use super::work;
 use super::world::World;
 
@@ -77,6 +78,13 @@ impl Host {
         self.life.borrow().clone()
     }
 
+    /// Tells what its storage met.
+    pub fn sample(&self, samples: &Recorder) {
+        if let Some(life) = &*self.life.borrow() {
+            samples.faults(self.number, self.lives.get(), life.faults.faults_done());
+        }
+    }
+
     /// Under this name it holds leases.
     pub fn holder(&self) -> Holder {
         Holder::new(&self.name).unwrap()
@@ -134,6 +142,7 @@ impl Host {
                 return world.violate("a host starts again", format!("{}: {error}", self.name));
             }
         };
+        world.samples.up(self.number, Blow::Kill);
         world.note(&self.name, format_args!("starts, life {life}"));
         let people = Rc::new(RefCell::new(JoinSet::new()));
         for number in 0..WORKERS {
@@ -145,7 +154,11 @@ impl Host {
 
     /// As `kill -9`: nothing of it goes on, and what was under way may be written or not.
     pub fn kill(&self, world: &World) {
+        self.sample(&world.samples);
         let Some(life) = self.life.borrow_mut().take() else { return };
+        world.samples.up(self.number, Blow::Pause);
+        world.samples.up(self.number, Blow::Cut);
+        world.samples.down(self.number, Blow::Kill);
         world.note(&self.name, format_args!("is killed"));
         life.faults.set_offline(true);
         life.people.borrow_mut().abort_all();

@@ -13,6 +13,7 @@ pub mod history;
 pub mod host;
 pub mod nemesis;
 pub mod promises;
+pub mod samples;
 pub mod tamper;
 pub mod work;
 pub mod world;
@@ -25,6 +26,8 @@ use connector_store::testing::{PlantedBug, SimRuntime};
 
 pub use history::{History, Violation};
 pub use nemesis::Faults;
+use samples::keys::ActiveKeys;
+use samples::{Recorder, Samples};
 use world::World;
 
 /// What a run depends on.
@@ -58,6 +61,7 @@ pub struct Report {
     pub commands: u64,
     /// Simulated time that it took.
     pub took: Duration,
+    pub samples: Samples,
 }
 
 /// Longest simulated time of a run: what takes longer hangs.
@@ -65,10 +69,21 @@ const LIMIT: Duration = Duration::from_secs(30 * 24 * 3_600);
 
 /// Plays a seed.
 pub fn run(config: &Config) -> Report {
+    run_watched(config, |_| {})
+}
+
+/// Plays a seed, and tells at each call how many there were.
+pub fn run_watched(config: &Config, progress: impl Fn(u64) + 'static) -> Report {
+    let keys = ActiveKeys::default();
+    metrics::with_local_recorder(&keys.clone(), || run_measured(config, keys, Box::new(progress)))
+}
+
+fn run_measured(config: &Config, keys: ActiveKeys, progress: Box<dyn Fn(u64)>) -> Report {
     let _planted = config.bug.map(PlantedBug::plant);
     let runtime = SimRuntime::new().unwrap();
     let clock = runtime.clock().clone();
-    let world = World::new(config.clone(), clock.clone());
+    let samples = Recorder::new(clock.clone(), keys);
+    let world = World::new(config.clone(), clock.clone(), samples, progress);
     let play = async {
         let over = play(Rc::clone(&world));
         tokio::select! {

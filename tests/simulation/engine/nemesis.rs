@@ -5,6 +5,7 @@ use std::rc::Rc;
 use connector_store::testing::{Chances, Fault, Gate};
 
 use super::host::Host;
+use super::samples::Blow;
 use super::world::World;
 
 /// How often what goes wrong.
@@ -42,13 +43,6 @@ impl Faults {
     };
 }
 
-#[derive(Clone, Copy)]
-enum Blow {
-    Kill,
-    Pause,
-    Cut,
-}
-
 /// Strikes one host after the other, for as long as the work goes on.
 pub async fn haunt(world: Rc<World>) {
     let faults = world.config.faults;
@@ -77,6 +71,7 @@ async fn strike(world: Rc<World>, host: Rc<Host>, blow: Blow) {
             }
         }
         Blow::Pause => {
+            world.samples.down(host.number, blow);
             world.note(&host.name, format_args!("is paused"));
             let gate = Gate::new();
             let before = world.chance(|chance| chance.per_mille(500));
@@ -86,15 +81,18 @@ async fn strike(world: Rc<World>, host: Rc<Host>, blow: Blow) {
             world.rest(100, 40_000).await;
             host.pause(false);
             gate.open();
+            world.samples.up(host.number, blow);
             world.note(&host.name, format_args!("goes on"));
         }
         Blow::Cut => {
+            world.samples.down(host.number, blow);
             world.note(&host.name, format_args!("is cut off"));
             life.faults.set_offline(true);
             world.rest(100, 10_000).await;
             // A life that was ended meanwhile stays cut off.
             if host.life().is_some_and(|now| std::sync::Arc::ptr_eq(&now.faults, &life.faults)) {
                 life.faults.set_offline(false);
+                world.samples.up(host.number, blow);
                 world.note(&host.name, format_args!("is connected again"));
             }
         }
@@ -112,7 +110,10 @@ pub async fn heal(world: &Rc<World>) {
         if let Some(life) = host.life() {
             life.faults.heal();
         }
+        world.samples.up(host.number, Blow::Pause);
+        world.samples.up(host.number, Blow::Cut);
     }
+    world.samples.healed();
     // The blows that are under way end.
     world.rest(60_000, 60_001).await;
     for host in &world.hosts {

@@ -17,6 +17,7 @@ use super::graph::Graph;
 use super::history::{History, Violation};
 use super::host::Host;
 use super::promises::{Promises, Told};
+use super::samples::Recorder;
 use super::work::Accounts;
 use super::work::observations::Observations;
 use super::{Config, Report};
@@ -41,6 +42,8 @@ pub struct World {
     chance: RefCell<Chance>,
     history: RefCell<History>,
     violation: RefCell<Option<Violation>>,
+    pub samples: Recorder,
+    progress: Box<dyn Fn(u64)>,
     commands: Cell<u64>,
     is_worked: watch::Sender<bool>,
     /// Its own, so that a batch that is written finds the way here from the storage's threads.
@@ -48,7 +51,12 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(config: Config, clock: SimClock) -> Rc<Self> {
+    pub fn new(
+        config: Config,
+        clock: SimClock,
+        samples: Recorder,
+        progress: Box<dyn Fn(u64)>,
+    ) -> Rc<Self> {
         let database = clock.clone();
         let journal = MemoryJournal::shared(Arc::new(move || database.wall()));
         let chance = Chance::new(config.seed);
@@ -63,6 +71,8 @@ impl World {
             chance: RefCell::new(chance),
             history: RefCell::default(),
             violation: RefCell::default(),
+            samples,
+            progress,
             commands: Cell::new(0),
             is_worked: watch::Sender::new(false),
             this: this.clone(),
@@ -101,6 +111,7 @@ impl World {
 
     /// Holds a rule.
     pub fn hold(&self, rule: &'static str, holds: bool, how: impl FnOnce() -> String) {
+        self.samples.held(rule);
         if !holds {
             self.violate(rule, how());
         }
@@ -134,15 +145,18 @@ impl World {
             violation: self.violation.take(),
             commands: self.commands.get(),
             took,
+            samples: self.samples.take(),
         }
     }
 
     /// Looks at every batch as soon as it is written, before anybody hears of it.
     pub fn watch(&self, faults: &FaultyStorage) {
         let (journal, seen) = (self.journal.clone(), super::audit::Inbox::of(self));
-        faults.observe(move |stage, _| {
+        let samples = self.samples.clone();
+        faults.observe(move |stage, batch| {
             if stage == Stage::AfterCommit {
                 seen.take(&journal);
+                samples.batch(batch);
             }
         });
     }
@@ -157,6 +171,7 @@ impl World {
         host.unpaused().await;
         let count = self.commands.get() + 1;
         self.commands.set(count);
+        (self.progress)(count);
         if count >= self.config.commands {
             self.is_worked.send_replace(true);
         }
@@ -166,6 +181,8 @@ impl World {
             Err(error) => error.code(),
         };
         self.note(&host.name, format_args!("{what}: {told}"));
+        host.sample(&self.samples);
+        self.samples.call(what, &result);
         self.audit();
         result
     }
@@ -193,6 +210,9 @@ impl World {
                 }
                 Err(_) => Told::NotDone,
             };
+            if tries > 1 && told == Told::Done {
+                self.samples.settled();
+            }
             self.promises.borrow_mut().told(id, told);
             self.check_promise(id, told, what);
             if told == Told::Done && self.chance(|chance| chance.per_mille(REPEATED)) {

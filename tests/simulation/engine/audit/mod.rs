@@ -104,6 +104,7 @@ impl Audit {
             let Some(written) = decode(record) else {
                 return world.violate("events can be read", "one can't");
             };
+            world.samples.written(&written);
             self.registers.judge(world, &written);
             self.leases.judge(world, &written);
             self.operations.judge(world, &written);

@@ -73,10 +73,11 @@ pub struct Observations {
 impl Observations {
     pub fn new(accounts: &[Account]) -> Self {
         let device = |account: usize, number: usize| {
-            let seed = u8::try_from(1 + account * DEVICES + number).unwrap();
+            let mut seed = [0; 32];
+            seed[..8].copy_from_slice(&(1 + account * DEVICES + number).to_be_bytes());
             let clock = HlcClock::new(&format!("o{account}.{number}"), DEFAULT_MAX_DRIFT).unwrap();
             Device {
-                signer: RecordSigner::did_key(SigningKey::ed25519_from_seed([seed; 32])),
+                signer: RecordSigner::did_key(SigningKey::ed25519_from_seed(seed)),
                 clock: RefCell::new(clock),
                 skew_millis: SKEW_MILLIS * (i64::try_from(number).unwrap() - 1),
             }
