@@ -33,7 +33,7 @@ pub fn render(cli: &Cli, seed: u64, report: &Report, summary: &Summary) -> Strin
     plots(&mut page, report, &axis);
     tables(&mut page, summary);
     let script = include_str!("page.js");
-    write!(page, "</main><script>{script}</script></body></html>\n").unwrap();
+    writeln!(page, "</main><script>{script}</script></body></html>").unwrap();
     page
 }
 

@@ -96,14 +96,13 @@ enum Task {
 
 const TASKS: [(usize, Task); 8] = [
     (4, Task::Trims),
-    (10, Task::Sync),
     (10, Task::Edits),
     (5, Task::Progress),
     (3, Task::Leases),
     (3, Task::Auths),
     (1, Task::Housekeeping),
     (6, Task::Observations),
-    (8, Task::Sync),
+    (10, Task::Sync),
 ];
 
 /// Works until all is done.
