@@ -8,7 +8,7 @@
 //!
 //! `CRASH_ROUNDS` and `CRASH_SEED` in the environment change how many rounds there are, and what
 //! they do.
-#![cfg(all(feature = "sqlite", feature = "testing", unix))]
+#![cfg(all(feature = "sqlite", unix))]
 // A test that cannot go on should stop.
 #![allow(clippy::unwrap_used)]
 

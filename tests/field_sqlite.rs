@@ -1,7 +1,7 @@
 //! Faults that people who run such stores have met, on SQLite files and through the whole store:
 //! onlookers, failing commits, logs cut short, flipped bytes, large numbers, empty listings, lost
 //! cursors, two spellings of one name.
-#![cfg(all(feature = "sqlite", feature = "testing"))]
+#![cfg(feature = "sqlite")]
 // A test that cannot go on should stop.
 #![allow(clippy::unwrap_used)]
 

@@ -1,7 +1,6 @@
 //! Random command lists on two hosts against a plain model of the rules, with faults, conflicts,
 //! passivation, rebuilding and restarts in between.
 
-#![cfg(feature = "testing")]
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 #[path = "model/world.rs"]

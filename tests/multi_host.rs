@@ -4,7 +4,7 @@
 //! It knows the program's command line and what it prints, and nothing of the code. Where no server is
 //! installed, the tests say so and pass.
 
-#![cfg(all(unix, feature = "postgres", feature = "testing"))]
+#![cfg(all(unix, feature = "postgres"))]
 // A test says what failed best by failing where it did.
 #![allow(clippy::unwrap_used)]
 

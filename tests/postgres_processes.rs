@@ -1,6 +1,6 @@
 //! Several processes on one PostgreSQL database: of all that consume one authorization one gets it, and
 //! a process that is stopped past its lease writes nothing under it.
-#![cfg(all(unix, feature = "postgres", feature = "testing"))]
+#![cfg(all(unix, feature = "postgres"))]
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 use std::io::{BufRead as _, BufReader, Write as _};

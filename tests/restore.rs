@@ -1,7 +1,7 @@
 //! Backup of a live store, and opening a copy that was restored from one.
 //!
 //! That nothing is sent twice is shown in `provider_writes`.
-#![cfg(all(feature = "sqlite", feature = "testing"))]
+#![cfg(feature = "sqlite")]
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 use std::path::PathBuf;

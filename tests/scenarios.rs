@@ -1,7 +1,6 @@
 //! Rules of each aggregate as tables: what was given, when a command comes, then what it comes to.
 //!
 //! Written as a user of the crate writes them: by public names alone, without a store.
-#![cfg(feature = "testing")]
 // A test that cannot go on should stop.
 #![allow(clippy::unwrap_used)]
 

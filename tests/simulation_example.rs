@@ -1,7 +1,6 @@
 //! The program `simulation`, from outside: how it ends, that a seed has one history, and the page that
 //! it writes. It knows the command line and what is printed, and nothing of the code.
 
-#![cfg(feature = "testing")]
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 use std::path::Path;

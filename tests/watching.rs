@@ -1,6 +1,6 @@
 //! What an operator sees: every metric by its name, a span for each command, and no secret anywhere.
 
-#![cfg(all(feature = "sqlite", feature = "testing"))]
+#![cfg(feature = "sqlite")]
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 use std::collections::BTreeMap;

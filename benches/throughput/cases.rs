@@ -59,7 +59,7 @@ impl Case {
     ];
 
     /// Those that are measured on PostgreSQL, too.
-    #[cfg(all(unix, feature = "postgres", feature = "testing"))]
+    #[cfg(all(unix, feature = "postgres"))]
     pub const ON_POSTGRES: [Self; 6] = [
         Self::TrimDistinct,
         Self::TrimHot,
@@ -382,7 +382,7 @@ pub async fn run(
 }
 
 /// Runs a case with each number of callers on a PostgreSQL server.
-#[cfg(all(unix, feature = "postgres", feature = "testing"))]
+#[cfg(all(unix, feature = "postgres"))]
 pub async fn run_on_postgres(
     case: Case,
     server: &connector_store::testing::TestPostgres,
@@ -404,7 +404,7 @@ pub async fn run_on_postgres(
 
 /// What a host process of its own does: trims for a while of documents that no other host has, all of
 /// which are in memory. Gives how many in a second.
-#[cfg(all(unix, feature = "postgres", feature = "testing"))]
+#[cfg(all(unix, feature = "postgres"))]
 pub async fn trims_of_a_host(
     url: &str,
     number: usize,

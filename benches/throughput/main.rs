@@ -1,6 +1,6 @@
 //! How fast the store is, beside what the same rows cost on a bare connection in the same run.
 //!
-//! `cargo bench --bench throughput --features testing -- [--json] [--only NAME] [--seconds N]` prints
+//! `cargo bench --bench throughput -- [--json] [--only NAME] [--seconds N]` prints
 //! one table; with `--json` the last line is the same as a list of objects. Store and bare connection
 //! take turns in short rounds and medians are given, because machines are noisy. The feature starts a
 //! PostgreSQL server, which waits for the disk as one does that keeps what matters.
@@ -9,12 +9,12 @@
 #![allow(clippy::cast_precision_loss, reason = "counts become rates")]
 
 mod cases;
-#[cfg(all(unix, feature = "postgres", feature = "testing"))]
+#[cfg(all(unix, feature = "postgres"))]
 mod hosts;
 mod keys;
 mod mirror;
 mod observations;
-#[cfg(all(unix, feature = "postgres", feature = "testing"))]
+#[cfg(all(unix, feature = "postgres"))]
 mod postgres;
 mod raw;
 mod table;
@@ -47,7 +47,7 @@ struct Options {
     #[arg(long, default_value = env!("CARGO_TARGET_TMPDIR"))]
     directory: PathBuf,
     /// Works as the host of this number on a database that the environment names.
-    #[cfg(all(unix, feature = "postgres", feature = "testing"))]
+    #[cfg(all(unix, feature = "postgres"))]
     #[arg(long, hide = true)]
     host: Option<usize>,
     /// What cargo passes to every benchmark.
@@ -65,7 +65,7 @@ impl Options {
 async fn main() -> Outcome<()> {
     let options = Options::parse();
     let seconds = Duration::try_from_secs_f64(options.seconds)?;
-    #[cfg(all(unix, feature = "postgres", feature = "testing"))]
+    #[cfg(all(unix, feature = "postgres"))]
     if let Some(number) = options.host {
         return hosts::work(&std::env::var(hosts::URL)?, number, seconds).await;
     }
@@ -96,7 +96,7 @@ async fn main() -> Outcome<()> {
 }
 
 /// The main cases on a PostgreSQL server. Nothing, loudly, where none is installed.
-#[cfg(all(unix, feature = "postgres", feature = "testing"))]
+#[cfg(all(unix, feature = "postgres"))]
 async fn on_postgres(options: &Options, seconds: Duration) -> Outcome<Vec<table::Line>> {
     let cases: Vec<Case> =
         Case::ON_POSTGRES.into_iter().filter(|case| options.wants(case.name())).collect();
@@ -120,7 +120,7 @@ async fn on_postgres(options: &Options, seconds: Duration) -> Outcome<Vec<table:
     Ok(lines)
 }
 
-#[cfg(not(all(unix, feature = "postgres", feature = "testing")))]
+#[cfg(not(all(unix, feature = "postgres")))]
 async fn on_postgres(_: &Options, _: Duration) -> Outcome<Vec<table::Line>> {
     eprintln!("SKIPPED: PostgreSQL is measured with the features postgres and testing, on Unix");
     Ok(Vec::new())

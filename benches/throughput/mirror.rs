@@ -6,14 +6,14 @@ use std::time::Duration;
 use connector_store::domain::Table;
 
 use crate::Outcome;
-#[cfg(all(unix, feature = "postgres", feature = "testing"))]
+#[cfg(all(unix, feature = "postgres"))]
 use crate::postgres;
 use crate::raw::{self, RowsOf};
 
 /// Writes what the store wrote, and reads what it read.
 pub enum Mirror {
     Sqlite(raw::Mirror),
-    #[cfg(all(unix, feature = "postgres", feature = "testing"))]
+    #[cfg(all(unix, feature = "postgres"))]
     Postgres(postgres::Mirror),
 }
 
@@ -22,7 +22,7 @@ impl Mirror {
     pub const fn backend(&self) -> &'static str {
         match self {
             Self::Sqlite(_) => "sqlite",
-            #[cfg(all(unix, feature = "postgres", feature = "testing"))]
+            #[cfg(all(unix, feature = "postgres"))]
             Self::Postgres(_) => "postgres",
         }
     }
@@ -37,14 +37,14 @@ impl Mirror {
     ) -> Outcome<(usize, Duration)> {
         match self {
             Self::Sqlite(mirror) => mirror.follow(tables, batch, rows_of).await,
-            #[cfg(all(unix, feature = "postgres", feature = "testing"))]
+            #[cfg(all(unix, feature = "postgres"))]
             Self::Postgres(mirror) => mirror.follow(tables, batch, rows_of).await,
         }
     }
 
     /// Writes the same once more, row by row, where that is measured. Gives how often in a second.
     #[cfg_attr(
-        not(all(unix, feature = "postgres", feature = "testing")),
+        not(all(unix, feature = "postgres")),
         expect(clippy::unused_async, reason = "only a server is written to by many at once")
     )]
     pub async fn follow_by_row(&mut self, callers: usize, time: Duration) -> Outcome<Option<f64>> {
@@ -53,7 +53,7 @@ impl Mirror {
                 let _ = (callers, time);
                 Ok(None)
             }
-            #[cfg(all(unix, feature = "postgres", feature = "testing"))]
+            #[cfg(all(unix, feature = "postgres"))]
             Self::Postgres(mirror) => mirror.follow_by_row(callers, time).await,
         }
     }
@@ -68,7 +68,7 @@ impl Mirror {
     ) -> Outcome<(usize, Duration)> {
         match self {
             Self::Sqlite(mirror) => mirror.read(sql, keys, time).await,
-            #[cfg(all(unix, feature = "postgres", feature = "testing"))]
+            #[cfg(all(unix, feature = "postgres"))]
             Self::Postgres(mirror) => mirror.read(sql, keys, time).await,
         }
     }
@@ -77,7 +77,7 @@ impl Mirror {
     pub async fn check(&mut self, tables: &[Table]) -> Outcome<()> {
         match self {
             Self::Sqlite(mirror) => mirror.check(tables).await,
-            #[cfg(all(unix, feature = "postgres", feature = "testing"))]
+            #[cfg(all(unix, feature = "postgres"))]
             Self::Postgres(mirror) => mirror.check(tables).await,
         }
     }
@@ -86,7 +86,7 @@ impl Mirror {
     pub async fn close(self) -> Outcome<()> {
         match self {
             Self::Sqlite(mirror) => mirror.close().await,
-            #[cfg(all(unix, feature = "postgres", feature = "testing"))]
+            #[cfg(all(unix, feature = "postgres"))]
             Self::Postgres(mirror) => mirror.close().await,
         }
     }

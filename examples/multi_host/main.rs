@@ -3,8 +3,8 @@
 //! should, never twice, and nothing that was acknowledged is lost, which is checked.
 //!
 //! ```text
-//! cargo run --release --example multi_host --features testing
-//! cargo run --release --example multi_host --features testing -- --hosts 8 --kills 10 --seed 7
+//! cargo run --release --example multi_host
+//! cargo run --release --example multi_host -- --hosts 8 --kills 10 --seed 7
 //! ```
 //!
 //! Who syncs an account is decided by its lease. A host that comes back after it had been stopped goes on

@@ -100,7 +100,7 @@ impl Cli {
         let faults: Vec<_> = faults.iter().map(clap::builder::PossibleValue::get_name).collect();
         let bug = self.bug.map(|bug| format!(" --bug {}", name(bug))).unwrap_or_default();
         format!(
-            "cargo run --release --example simulation --features testing -- --hosts {hosts} \
+            "cargo run --release --example simulation -- --hosts {hosts} \
              --owners {owners} --commands {commands} --seed {seed} --faults {}{bug}",
             faults.join(",")
         )

@@ -3,8 +3,8 @@
 //! held to the rules of the store, and the first rule that is broken ends the run.
 //!
 //! ```text
-//! cargo run --release --example simulation --features testing -- --hosts 4 --owners 2000 --seed 7 --faults all
-//! cargo run --release --example simulation --features testing -- --seed 7 --report report.html
+//! cargo run --release --example simulation -- --hosts 4 --owners 2000 --seed 7 --faults all
+//! cargo run --release --example simulation -- --seed 7 --report report.html
 //! ```
 //!
 //! The same seed plays the same history, in every process: its digest says so. The engine is that of

@@ -6,7 +6,7 @@
 
 mod adopted;
 mod killed;
-#[cfg(all(feature = "postgres", feature = "testing", unix))]
+#[cfg(all(feature = "postgres", unix))]
 mod postgres;
 mod refused;
 mod seed;

@@ -31,7 +31,7 @@ const VIEW: &str = "create view failing as \
 
 /// The statements of the newest database, without the copies, for a server, whose integers have 32
 /// bits.
-#[cfg(all(feature = "postgres", feature = "testing", unix))]
+#[cfg(all(feature = "postgres", unix))]
 pub fn on_a_server() -> [String; 4] {
     [BASE, BASE_ROWS, NEWER, NEWER_ROWS].map(|sql| {
         let sql = sql.replace(" blob", " bytea").replace("9223372036854775806", "2147483646");

@@ -1,6 +1,6 @@
 //! What waits for a time, health, and disconnecting an account: through the whole store, on every
 //! storage, in simulated time.
-#![cfg(all(feature = "sqlite", feature = "testing"))]
+#![cfg(feature = "sqlite")]
 // A test that cannot go on should stop.
 #![allow(clippy::unwrap_used)]
 

@@ -2,7 +2,7 @@
 //!
 //! Records are signed as hosts sign them; time is simulated and storage fails on demand.
 
-#![cfg(all(feature = "sqlite", feature = "testing"))]
+#![cfg(feature = "sqlite")]
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod adapter;

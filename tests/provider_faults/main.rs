@@ -3,7 +3,6 @@
 //! stands in the end.
 //!
 //! Time is simulated; nothing here waits for real time.
-#![cfg(feature = "testing")]
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod accounts;

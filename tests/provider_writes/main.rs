@@ -2,7 +2,6 @@
 //! effective writes at a simulated provider are counted.
 //!
 //! Time is simulated; nothing here waits for real time.
-#![cfg(feature = "testing")]
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod common;

@@ -2,7 +2,7 @@
 //!
 //! Time is simulated and storage fails on demand; nothing here waits for real time.
 
-#![cfg(all(feature = "sqlite", feature = "testing"))]
+#![cfg(feature = "sqlite")]
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod auth;

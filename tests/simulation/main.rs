@@ -1,6 +1,5 @@
 //! Whole deployments, from seeds: see `engine`. A failure prints how it is replayed.
 
-#![cfg(feature = "testing")]
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 #[allow(dead_code, reason = "the example of that name needs the rest of it")]
