@@ -138,6 +138,9 @@ impl DocumentRef {
 
     /// Takes a begun sweep back. Where none has begun nothing happens.
     ///
+    /// While the graph does not have the document any more, the begun sweep alone says that its rows
+    /// are left. It is taken back only together with rows that are written anew, in one unit of work.
+    ///
     /// # Errors
     /// Retryable errors.
     pub async fn abandon_document_sweep(&self) -> Result<()> {

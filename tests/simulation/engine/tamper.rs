@@ -51,7 +51,9 @@ pub async fn event(world: &Rc<World>, store: &Store) {
     world.journal.tamper(|tables| {
         tables.journal.entry(position).and_modify(|record| part.change(record));
     });
-    let is_found = store.verify().await.is_ok_and(|report| !report.is_sound());
+    let name = whole.stream.clone();
+    let report = store.verify().await;
     world.journal.tamper(|tables| tables.journal.insert(position, whole));
-    world.hold(RULE, is_found, || format!("{part:?} of the event at {position}"));
+    let is_found = report.as_ref().is_ok_and(|report| !report.is_sound());
+    world.hold(RULE, is_found, || format!("{part:?} at {position} in {name}: {report:?}"));
 }

@@ -108,10 +108,8 @@ mod tests {
         assert!((MAX_BINS / 2..=MAX_BINS).contains(&timeline.bins.len()));
         assert_eq!(timeline.sum().appends, 4_999 * 5_000 / 2);
         assert_eq!(timeline.sum().largest_batch, 69);
-        // Each count is in the bin of its time.
-        let at = Duration::from_secs(1_000);
-        let number = usize::try_from(at.as_millis() / timeline.width.as_millis()).unwrap();
-        let (first, width) = (number as u64 * timeline.width.as_secs(), timeline.width.as_secs());
-        assert_eq!(timeline.bins[number].appends, (first..first + width).sum::<u64>());
+        // Each count is in the bin of its time: this one begins at 40 times 25.6 seconds.
+        assert_eq!(timeline.width, Duration::from_millis(25_600));
+        assert_eq!(timeline.bins[40].appends, (1_024..1_050).sum::<u64>());
     }
 }

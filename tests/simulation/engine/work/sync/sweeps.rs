@@ -59,6 +59,10 @@ impl Visit<'_> {
         self.call(&format!("{document}: applied"), self.connector.sweep_applied(key)).await
     }
 
+    fn is_shown(&self, entity: &Entity) -> bool {
+        self.world().graph.borrow().get(entity).is_some()
+    }
+
     fn moment(&self) -> u64 {
         self.world().audit.borrow_mut().deletions.moment()
     }
@@ -76,6 +80,9 @@ impl Visit<'_> {
                 match self.look(entity) {
                     SweepOutcome::Absent => asked,
                     SweepOutcome::Unknown => return Err(Stop::Unusable),
+                    // Who was here before has deleted it in the graph. That its rows are not needed
+                    // is forgotten only when they are written anew, or nobody would find them.
+                    SweepOutcome::Present if !self.is_shown(entity) => return Err(Stop::Unusable),
                     SweepOutcome::Present => {
                         let abandon = handle.abandon_document_sweep();
                         return self.call(&format!("{document}: abandon sweep"), abandon).await;
@@ -109,7 +116,7 @@ impl Visit<'_> {
         self.finish_begun().await
     }
 
-    /// Ends what is begun, as far as the provider can be asked.
+    /// Ends what is begun, as far as that can be known to be right.
     pub(super) async fn finish_begun(&mut self) -> Step {
         for document in self.begun.clone() {
             let Some(entity) = Entity::of(&document) else { continue };
