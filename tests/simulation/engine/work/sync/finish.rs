@@ -108,7 +108,12 @@ fn bare(world: &World, at: usize) -> Option<String> {
     let rows: BTreeSet<Entity> =
         of_account(world, Table::EntityTrim, at).iter().filter_map(entity_of).collect();
     let stray = rows.iter().find(|entity| graph.get(entity).is_none());
-    let bare = graph.of_account(at).find(|(entity, _)| !rows.contains(entity));
+    // What stood in for the account may have gone before its rows could be written.
+    let own = world.accounts.all[at].remote;
+    let bare = graph
+        .of_account(at)
+        .filter(|(entity, shown)| shown.is_written || entity.remote == own)
+        .find(|(entity, _)| !rows.contains(entity));
     stray
         .map(|entity| format!("a row of {entity:?}, which is not shown"))
         .or_else(|| bare.map(|(entity, _)| format!("{entity:?} is shown without a row")))
