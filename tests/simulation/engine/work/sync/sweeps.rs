@@ -4,7 +4,7 @@ use connector_store::testing::ProviderError;
 use connector_store::{CandidateKey, CandidateState, SweepOutcome};
 
 use super::{Step, Stop, Visit};
-use crate::engine::graph::Entity;
+use crate::engine::graph::{Entity, Shown};
 
 /// Candidates that are asked for at once.
 const CANDIDATES: u32 = 12;
@@ -82,6 +82,7 @@ impl Visit<'_> {
                     SweepOutcome::Absent => asked,
                     SweepOutcome::Unknown => return Err(Stop::Unusable),
                     SweepOutcome::Present => {
+                        self.show_again(entity)?;
                         let abandon = handle.abandon_document_sweep();
                         return self.call(&format!("abandon a sweep: {document}"), abandon).await;
                     }
@@ -100,6 +101,20 @@ impl Visit<'_> {
         let marks = self.world().audit.borrow().erasure.of(&document);
         self.call(&format!("sweep a document: {document}"), handle.sweep_document_rows()).await?;
         self.world().audit.borrow_mut().erasure.erase(&document, marks);
+        Ok(())
+    }
+
+    /// It stays. Who deleted it in the graph has left its row, which has to be found when it goes
+    /// after all; what it shows is not known to be the newest.
+    fn show_again(&self, entity: &Entity) -> Step {
+        let mut graph = self.world().graph.borrow_mut();
+        let shown = Shown { version: String::new(), is_written: false };
+        if graph.get(entity).is_none() {
+            if !graph.put(entity, shown, self.token()) {
+                return Err(Stop::Late);
+            }
+            self.world().audit.borrow_mut().deletions.shown(entity);
+        }
         Ok(())
     }
 
