@@ -109,9 +109,11 @@ mod tests {
         assert_eq!(timeline.sum().appends, 4_999 * 5_000 / 2);
         assert_eq!(timeline.sum().largest_batch, 69);
         // Each count is in the bin of its time.
-        let at = Duration::from_secs(1_000);
-        let number = usize::try_from(at.as_millis() / timeline.width.as_millis()).unwrap();
-        let (first, width) = (number as u64 * timeline.width.as_secs(), timeline.width.as_secs());
-        assert_eq!(timeline.bins[number].appends, (first..first + width).sum::<u64>());
+        let number = |second| {
+            let width = timeline.width.as_millis();
+            usize::try_from(Duration::from_secs(second).as_millis() / width).unwrap()
+        };
+        let same = (0..5_000).filter(|second| number(*second) == number(1_000));
+        assert_eq!(timeline.bins[number(1_000)].appends, same.sum::<u64>());
     }
 }
