@@ -75,7 +75,8 @@ async fn a_position_whose_transaction_was_rolled_back_is_not_waited_for() {
     assert!(last > 3, "a position was given and its transaction rolled back: {last}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+// On one thread, so that the gauge is this feed's and not that of a test beside it.
+#[tokio::test]
 async fn an_idle_session_holds_the_feed_up_only_while_it_has_a_transaction_id() {
     let Some(world) = World::new() else { return };
     let [writer, reader] = world.hosts().await;
@@ -87,7 +88,7 @@ async fn an_idle_session_holds_the_feed_up_only_while_it_has_a_transaction_id() 
     assert_eq!(next(&mut feed).await.0, "a");
     let gauges = DebuggingRecorder::new();
     let seen = gauges.snapshotter();
-    gauges.install().unwrap();
+    let _here = metrics::set_default_local_recorder(&gauges);
     run(&mut open, "BEGIN; SELECT pg_current_xact_id()").await;
     for name in ["b", "c"] {
         write(&writer, name).await;
