@@ -24,9 +24,9 @@ pub struct Cli {
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=20_000))]
     pub owners: u16,
 
-    /// How many commands there are before no new work begins
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
-    pub commands: u64,
+    /// How many commands there are before no new work begins [default: 10 for each owner, at least 10000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub commands: Option<u64>,
 
     /// All that happens follows from this number
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -77,7 +77,11 @@ impl Cli {
     pub fn config(&self, seed: u64) -> Config {
         let (hosts, owners) = (self.hosts.into(), self.owners.into());
         let (faults, bug) = (self.faults(), self.bug);
-        Config { seed, hosts, owners, commands: self.commands, faults, bug }
+        Config { seed, hosts, owners, commands: self.commands(), faults, bug }
+    }
+
+    pub fn commands(&self) -> u64 {
+        self.commands.unwrap_or((u64::from(self.owners) * 10).max(10_000))
     }
 
     fn faults(&self) -> Faults {
@@ -95,7 +99,7 @@ impl Cli {
 
     /// The line that plays one seed again, as it was played.
     pub fn replay(&self, seed: u64) -> String {
-        let Self { hosts, owners, commands, .. } = self;
+        let (Self { hosts, owners, .. }, commands) = (self, self.commands());
         let faults: Vec<_> = self.faults.iter().filter_map(ValueEnum::to_possible_value).collect();
         let faults: Vec<_> = faults.iter().map(clap::builder::PossibleValue::get_name).collect();
         let bug = self.bug.map(|bug| format!(" --bug {}", name(bug))).unwrap_or_default();

@@ -29,11 +29,11 @@ use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use cli::Cli;
-use engine::{Report, run_watched};
+use engine::{Progress, Report, run_watched};
 use summary::Summary;
 
-/// Commands between two lines of progress, where no terminal is.
-const LINE_EVERY: u64 = 10_000;
+/// Commands, or parts of the end, between two lines of progress where no terminal is.
+const LINE_EVERY: u64 = 1_000;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -86,18 +86,30 @@ fn tell(cli: &Cli, seed: u64, report: &Report) {
 }
 
 fn play_seed(cli: &Cli, seed: u64) -> Report {
-    let bar = ProgressBar::new(cli.commands);
-    let style =
-        ProgressStyle::with_template("seed {msg} {bar:30} {human_pos}/{human_len} {per_sec}");
+    let bar = ProgressBar::new(cli.commands());
+    let style = ProgressStyle::with_template("{prefix} {bar:30} {human_pos}/{human_len} {msg}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar.set_message(seed.to_string());
-    let (progress, commands) = (bar.clone(), cli.commands);
-    let report = run_watched(&cli.config(seed), move |count| {
-        progress.set_position(count.min(commands));
-        if progress.is_hidden() && count.is_multiple_of(LINE_EVERY) {
-            eprintln!("seed {seed}: {count} commands");
-        }
-    });
+    bar.set_prefix(format!("seed {seed}"));
+    let shown = bar.clone();
+    let report = run_watched(&cli.config(seed), move |progress| show(&shown, seed, progress));
     bar.finish_and_clear();
     report
+}
+
+/// On the bar, or in lines where no terminal is.
+fn show(bar: &ProgressBar, seed: u64, progress: Progress) {
+    let (done, of, what) = match progress {
+        Progress::Commands(count) => (count, bar.length().unwrap_or(count), "commands"),
+        Progress::End { what, done, of } => (done as u64, of as u64, what),
+    };
+    let is_new = bar.message() != what;
+    if is_new {
+        bar.set_message(what);
+    }
+    let is_round = done.is_multiple_of(LINE_EVERY) && done != bar.position();
+    if bar.is_hidden() && (is_new || is_round) {
+        eprintln!("seed {seed}: {what}: {done} of {of}");
+    }
+    bar.set_length(of);
+    bar.set_position(done.min(of));
 }

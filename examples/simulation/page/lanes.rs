@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::plot::{Axis, Series, figure, legend, stacked};
+use super::plot::{Axis, Series, empty, figure, legend, stacked};
 use super::{blow_name, escape, span};
 use crate::engine::samples::leases::{Leases, Span};
 use crate::engine::samples::{Band, Samples};
@@ -20,6 +20,9 @@ const BLOW_COLORS: [&str; BLOWS.len()] = ["c4", "c2", "c5"];
 pub fn hosts(page: &mut String, axis: &Axis, samples: &Samples) {
     figure(page, "hosts", "Hosts: from each blow to the recovery");
     legend(page, BLOWS.into_iter().zip(BLOW_COLORS));
+    if samples.bands.is_empty() {
+        return empty(page);
+    }
     let count = samples.bands.iter().map(|band| band.host + 1).max().unwrap_or(1);
     let names: Vec<_> = (0..count).map(|host| format!("host-{host}")).collect();
     let height = open(page, axis, &names, "Blows to hosts");
@@ -145,6 +148,9 @@ fn contested(page: &mut String, axis: &Axis, leases: &Leases, hosts: &[String]) 
     let colors =
         hosts.iter().enumerate().map(|(at, name)| (name.as_str(), COLORS[at % COLORS.len()]));
     legend(page, colors.chain(std::iter::once(("taken over from another", "mark"))));
+    if shown.is_empty() {
+        return empty(page);
+    }
     let short = |(lease, _): &(usize, _)| leases.names[*lease].replace("did:web:", "");
     let names: Vec<_> = shown.iter().map(short).collect();
     let height = open(page, axis, &names, &title);

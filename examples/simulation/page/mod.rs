@@ -98,9 +98,9 @@ fn plots(page: &mut String, report: &Report, axis: &Axis) {
     ];
     stacked(page, axis, "faults", "Faults and recoveries of commands", &faults);
     let batches = [
-        of("mean", "c1", |bin| bin.appends.div_ceil(bin.batches.max(1))),
+        of("mean", "c1", mean),
         of("above it, up to the largest", "c6", |bin| {
-            bin.largest_batch - bin.appends.div_ceil(bin.batches.max(1)).min(bin.largest_batch)
+            bin.largest_batch - mean(bin).min(bin.largest_batch)
         }),
     ];
     stacked(page, axis, "batches", "Commands in a batch", &batches);
@@ -117,6 +117,11 @@ fn plots(page: &mut String, report: &Report, axis: &Axis) {
     stacked(page, axis, "sweeps", "What became of what was missing at the provider", &sweeps);
     let keys = [of("most at once, over all hosts", "c1", |bin| bin.active_keys)];
     stacked(page, axis, "keys", "Keys in memory", &keys);
+}
+
+/// Commands in a batch, to the nearest number.
+fn mean(bin: &Bin) -> u64 {
+    (bin.appends + bin.batches / 2) / bin.batches.max(1)
 }
 
 fn tables(page: &mut String, summary: &Summary) {

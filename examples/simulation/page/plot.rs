@@ -95,18 +95,28 @@ pub fn figure(page: &mut String, id: &str, title: &str) {
     write!(page, "<figure id=\"{id}\"><figcaption><h2>{title}</h2></figcaption>").unwrap();
 }
 
-/// Bars, one series above the other.
+/// Ends a figure in which there is nothing to be seen.
+pub fn empty(page: &mut String) {
+    page.push_str("<p class=\"sub\">Nothing of this happened.</p></figure>");
+}
+
+/// Bars, one series above the other; those that are empty are left out.
 pub fn stacked(page: &mut String, axis: &Axis, id: &str, title: &str, series: &[Series<'_>]) {
     const HEIGHT: u32 = 120;
     figure(page, id, title);
+    let is_there = |series: &&Series<'_>| series.values.iter().any(|value| *value > 0);
+    let series: Vec<_> = series.iter().filter(is_there).collect();
     legend(page, series.iter().map(|series| (series.name, series.color)));
     let sum = |bin: usize| series.iter().map(|series| series.values[bin]).sum::<u64>();
     let most = (0..axis.bins.len()).map(sum).max().unwrap_or(0);
+    if most == 0 {
+        return empty(page);
+    }
     write!(page, "<output aria-hidden=\"true\"></output><div class=\"plot\"><span class=\"most\">{most}</span>").unwrap();
     axis.open(page, HEIGHT, &format!("{title}, at most {most} in {}", clock(axis.width)));
     let scale = f64::from(HEIGHT) / number(most.max(1));
     let mut tops = vec![0; axis.bins.len()];
-    for series in series {
+    for series in &series {
         let mut path = String::new();
         for (bin, value) in series.values.iter().enumerate().filter(|(_, value)| **value > 0) {
             tops[bin] += value;

@@ -1,12 +1,17 @@
-//! What is a database's own: who may open it, and what several stores on it see of each other.
+//! What is a database's own: who may open it, what several stores on it see of each other, and how its
+//! rows are found.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use proptest::prelude::*;
 use uuid::Uuid;
 
 use super::*;
 use crate::base::{StreamKind, StreamName};
-use crate::journal::port::{Append, AppendOutcome, Expected, NewEvent, Part, Storage};
+use crate::domain::{Row, Table, Value};
+use crate::journal::port::{
+    Append, AppendOutcome, Compare, Expected, Filter, NewEvent, Part, RowQuery, Storage,
+};
 
 fn append(command: u128) -> Append {
     let event = NewEvent { event_type: 2, schema: 1, payload: vec![1], is_swept: false };
@@ -59,4 +64,73 @@ async fn stores_on_a_shared_journal_hear_of_and_conflict_with_each_other() {
     let heads = other.confirm_heads(&[StreamName::from("document:a")]).await.unwrap();
     assert_eq!(heads.now, Timestamp::from_millis(200));
     assert_eq!(heads.heads, [Some(Expected { version: 1, command_id: Uuid::from_u128(1) })]);
+}
+
+fn naive(rows: &[Row], query: &RowQuery) -> Vec<Row> {
+    let place = |row: &Row| query.order.iter().map(|&at| row.values[at].clone()).collect();
+    let mut found: Vec<(Vec<Value>, Row)> = rows
+        .iter()
+        .filter(|row| {
+            query.filters.iter().all(|filter| {
+                let value = &row.values[filter.column];
+                match &filter.compare {
+                    Compare::Equal(wanted) => value == wanted,
+                    Compare::In(wanted) => wanted.contains(value),
+                    Compare::Less(bound) => value < bound,
+                    Compare::AtMost(bound) => value <= bound,
+                }
+            })
+        })
+        .map(|row| (place(row), row.clone()))
+        .filter(|(place, _)| query.after.as_ref().is_none_or(|after| place > after))
+        .collect();
+    found.sort_by(|(one, _), (other, _)| one.cmp(other));
+    found.truncate(usize::try_from(query.limit).unwrap());
+    found.into_iter().map(|(_, row)| row).collect()
+}
+
+fn any_name() -> impl Strategy<Value = Value> {
+    "[abc]".prop_map(Value::text)
+}
+
+fn any_compare() -> impl Strategy<Value = Compare> {
+    prop_oneof![
+        any_name().prop_map(Compare::Equal),
+        proptest::collection::vec(any_name(), 0..3).prop_map(Compare::In),
+        any_name().prop_map(Compare::Less),
+        any_name().prop_map(Compare::AtMost),
+    ]
+}
+
+proptest! {
+    /// The keys' order only spares looking: what is found is what a look at every row finds.
+    #[test]
+    fn a_query_finds_what_a_look_at_every_row_finds(
+        names in proptest::collection::btree_set([any_name(), any_name(), any_name()], 0..30),
+        filters in proptest::collection::vec((0_usize..4, any_compare()), 0..4),
+        by_key in any::<bool>(),
+        after in proptest::option::of([any_name(), any_name(), any_name()]),
+        limit in 0_u32..9,
+    ) {
+        let (before, table, behind) = (Table::SweepCheckpoint, Table::OwedSweep, Table::EntityTrim);
+        let rows: Vec<Row> = names
+            .into_iter()
+            .map(|[one, two, three]| {
+                let last = one.clone();
+                Row::new(table, vec![one, two, three, last])
+            })
+            .collect();
+        let mut tables = Tables::default();
+        for row in rows.iter().cloned().chain([before, behind].map(|of| {
+            Row::new(of, vec![Value::text("b"); of.spec().columns.len()])
+        })) {
+            tables.put_row(row.key(), &row);
+        }
+        let filters = filters.into_iter().map(|(column, compare)| Filter { column, compare });
+        let order = if by_key { vec![0, 1, 2] } else { vec![2, 1, 0] };
+        let query = RowQuery {
+            table, filters: filters.collect(), order, after: after.map(Vec::from), limit,
+        };
+        prop_assert_eq!(tables.query(&query), naive(&rows, &query));
+    }
 }

@@ -1,8 +1,10 @@
 //! Pages of rows: filters, orders and keyset cursors over plain values.
 //!
-//! NULL equals NULL alone and is less than nothing; in an order it comes first.
+//! NULL equals NULL alone and is less than nothing; in an order it comes first. A query whose filters
+//! name the first columns of the key reads no other rows than those.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use super::tables::Tables;
 use crate::base::{DocumentId, OwnerDid, Result};
@@ -85,13 +87,17 @@ impl Tables {
     }
 
     pub(super) fn due_candidates(&self, page: &DueCandidates) -> Vec<Row> {
-        let names = [Value::Text(page.owner.shared()), Value::Text(page.connector.shared())];
+        let names = vec![Value::Text(page.owner.shared()), Value::Text(page.connector.shared())];
+        let busy = self.busy_documents();
         let mut found: Vec<&Row> = self
-            .of_sources(&[DueSource::SweepCandidate])
-            .filter(|row| row.due_at <= page.until && row.names.starts_with(&names))
-            .filter_map(|mut row| {
-                row.names.truncate(Table::SweepCandidate.spec().key.len());
-                self.rows.get(&RowKey::new(Table::SweepCandidate, row.names))
+            .beginning_with(Table::SweepCandidate, names)
+            .filter(|row| {
+                let due = DueRow::of(DueSource::SweepCandidate, row);
+                due.is_some_and(|due| due.due_at <= page.until)
+                    && DueSource::SweepCandidate
+                        .spec()
+                        .yields_for
+                        .is_none_or(|document| !busy.contains(&row.values[document]))
             })
             .collect();
         let order = [DueSource::SweepCandidate.spec().due, 4, 2, 3];
@@ -100,16 +106,87 @@ impl Tables {
         found.into_iter().cloned().collect()
     }
 
+    /// The rows of a table whose keys begin with these values, in the order of their keys.
+    fn beginning_with(&self, table: Table, names: Vec<Value>) -> impl Iterator<Item = &Row> {
+        let first = RowKey::new(table, names.clone());
+        let rows = self.rows.range(first..);
+        let own =
+            rows.take_while(move |(key, _)| key.table == table && key.values.starts_with(&names));
+        own.map(|(_, row)| row)
+    }
+
     pub(super) fn query(&self, query: &RowQuery) -> Vec<Row> {
-        let mut found: Vec<(Vec<&Value>, &Row)> = self
-            .table(query.table)
+        let span = Span::of(query);
+        let rows = self.rows.range((span.from, Bound::Unbounded));
+        let rows = rows.take_while(|(key, _)| {
+            key.table == query.table && span.ends.iter().all(|end| holds_key(end, key))
+        });
+        let mut found = rows
+            .map(|(_, row)| row)
             .filter(|row| query.filters.iter().all(|filter| holds(filter, row)))
             .map(|row| (place(row, &query.order), row))
-            .filter(|(place, _)| is_behind(place, query.after.as_deref()))
-            .collect();
-        found.sort_by(|(one, _), (other, _)| one.cmp(other));
+            .filter(|(place, _)| is_behind(place, query.after.as_deref()));
         let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
+        if query.order == query.table.spec().key {
+            return found.take(limit).map(|(_, row)| row.clone()).collect();
+        }
+        let mut found: Vec<_> = found.by_ref().collect();
+        found.sort_by(|(one, _), (other, _)| one.cmp(other));
         found.into_iter().take(limit).map(|(_, row)| row.clone()).collect()
+    }
+}
+
+/// Where in the order of the keys the rows of a query can be.
+struct Span<'a> {
+    from: Bound<RowKey>,
+    /// The rows end where one of these does not hold.
+    ends: Vec<End<'a>>,
+}
+
+/// What a column of the key is at most, or is.
+enum End<'a> {
+    Is(usize, &'a Value),
+    AtMost(usize, &'a Value),
+}
+
+impl<'a> Span<'a> {
+    fn of(query: &'a RowQuery) -> Self {
+        let key = query.table.spec().key;
+        let (mut names, mut ends) = (Vec::new(), Vec::new());
+        for (at, column) in key.iter().enumerate() {
+            let mut filters = query.filters.iter().filter(|filter| filter.column == *column);
+            match filters.next().map(|filter| &filter.compare) {
+                Some(Compare::Equal(value)) => {
+                    names.push(value.clone());
+                    ends.push(End::Is(at, value));
+                    continue;
+                }
+                Some(Compare::In(values)) => {
+                    names.extend(values.iter().min().cloned());
+                    ends.extend(values.iter().max().map(|most| End::AtMost(at, most)));
+                }
+                Some(Compare::Less(most) | Compare::AtMost(most)) => {
+                    ends.push(End::AtMost(at, most));
+                }
+                None => {}
+            }
+            break;
+        }
+        let first = RowKey::new(query.table, names);
+        let behind = query.after.as_ref().filter(|_| query.order == key);
+        let behind = behind.map(|after| RowKey::new(query.table, after.clone()));
+        let from = match behind.filter(|behind| *behind >= first) {
+            Some(behind) => Bound::Excluded(behind),
+            None => Bound::Included(first),
+        };
+        Self { from, ends }
+    }
+}
+
+fn holds_key(end: &End<'_>, key: &RowKey) -> bool {
+    match end {
+        End::Is(at, value) => key.values.get(*at) == Some(value),
+        End::AtMost(at, most) => key.values.get(*at) <= Some(most),
     }
 }
 

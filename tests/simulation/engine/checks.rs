@@ -7,6 +7,7 @@ use super::world::World;
 
 /// Everything, once nothing goes wrong any more.
 pub async fn at_the_end(world: &Rc<World>) {
+    world.stage("all rows are looked at", 0, 1);
     world.audit();
     world.audit.borrow().look(world);
     promises(world);
@@ -14,6 +15,7 @@ pub async fn at_the_end(world: &Rc<World>) {
     syncs(world);
     whole(world).await;
     if let Some(life) = world.hosts.iter().find_map(|host| host.life()) {
+        world.stage("a changed event is looked for", 0, 1);
         tamper::event(world, &life.store).await;
     }
 }
@@ -44,6 +46,7 @@ fn syncs(world: &World) {
 /// The chains hold, the rows are what the events come to, and rebuilding them changes nothing.
 pub async fn whole(world: &Rc<World>) {
     let Some(life) = world.hosts.iter().find_map(|host| host.life()) else { return };
+    world.stage("the journal is verified", 0, 1);
     match life.store.verify().await {
         Ok(report) => {
             world.hold("the journal and its rows are sound", report.damages.is_empty(), || {
@@ -52,6 +55,7 @@ pub async fn whole(world: &Rc<World>) {
         }
         Err(error) => world.violate("the journal and its rows are sound", error),
     }
+    world.stage("the rows are rebuilt", 0, 1);
     match life.store.rebuild().await {
         Ok(report) => {
             world.hold("rebuilding changes no row", report.written + report.removed == 0, || {

@@ -22,6 +22,11 @@ impl Entity {
         DocumentId::new(format!("e~{account}~{partition}~{remote}~{source_id}")).unwrap()
     }
 
+    /// A name that the account's documents come right behind.
+    pub fn before(account: usize) -> DocumentId {
+        DocumentId::new(format!("e~{account}~")).unwrap()
+    }
+
     /// The entity that a document mirrors, if it mirrors one.
     pub fn of(document: &DocumentId) -> Option<Self> {
         let mut names = document.as_str().strip_prefix("e~")?.splitn(4, '~');
@@ -45,7 +50,8 @@ pub struct Shown {
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Graph {
-    shown: BTreeMap<Entity, Shown>,
+    /// By the number of the account.
+    shown: BTreeMap<usize, BTreeMap<Entity, Shown>>,
     newest: BTreeMap<usize, FencingToken>,
 }
 
@@ -62,7 +68,7 @@ impl Graph {
     pub fn put(&mut self, entity: &Entity, shown: Shown, token: FencingToken) -> bool {
         let is_let_in = self.enter(entity.account, token);
         if is_let_in {
-            self.shown.insert(entity.clone(), shown);
+            self.shown.entry(entity.account).or_default().insert(entity.clone(), shown);
         }
         is_let_in
     }
@@ -71,18 +77,19 @@ impl Graph {
     #[must_use]
     pub fn delete(&mut self, entity: &Entity, token: FencingToken) -> bool {
         let is_let_in = self.enter(entity.account, token);
-        if is_let_in {
-            self.shown.remove(entity);
+        if let Some(shown) = self.shown.get_mut(&entity.account).filter(|_| is_let_in) {
+            shown.remove(entity);
         }
         is_let_in
     }
 
     pub fn get(&self, entity: &Entity) -> Option<&Shown> {
-        self.shown.get(entity)
+        self.shown.get(&entity.account)?.get(entity)
     }
 
-    pub fn all(&self) -> impl Iterator<Item = (&Entity, &Shown)> {
-        self.shown.iter()
+    /// What is shown of an account.
+    pub fn of_account(&self, account: usize) -> impl Iterator<Item = (&Entity, &Shown)> {
+        self.shown.get(&account).into_iter().flatten()
     }
 
     /// What mirrors this partition of this account at the provider.
@@ -92,8 +99,7 @@ impl Graph {
         partition: &'a PartitionId,
         remote: &'a str,
     ) -> impl Iterator<Item = (&'a Entity, &'a Shown)> {
-        self.all().filter(move |(entity, _)| {
-            entity.account == account && entity.partition == *partition && entity.remote == remote
-        })
+        self.of_account(account)
+            .filter(move |(entity, _)| entity.partition == *partition && entity.remote == remote)
     }
 }

@@ -72,13 +72,22 @@ pub fn run(config: &Config) -> Report {
     run_watched(config, |_| {})
 }
 
-/// Plays a seed, and tells at each call how many there were.
-pub fn run_watched(config: &Config, progress: impl Fn(u64) + 'static) -> Report {
+/// How far a run is.
+#[derive(Clone, Copy, Debug)]
+pub enum Progress {
+    /// There were so many calls, and the work goes on.
+    Commands(u64),
+    /// The work is over, and this is done; of so many parts so many are.
+    End { what: &'static str, done: usize, of: usize },
+}
+
+/// Plays a seed, and tells how far it is.
+pub fn run_watched(config: &Config, progress: impl Fn(Progress) + 'static) -> Report {
     let keys = ActiveKeys::default();
     metrics::with_local_recorder(&keys.clone(), || run_measured(config, keys, Box::new(progress)))
 }
 
-fn run_measured(config: &Config, keys: ActiveKeys, progress: Box<dyn Fn(u64)>) -> Report {
+fn run_measured(config: &Config, keys: ActiveKeys, progress: Box<dyn Fn(Progress)>) -> Report {
     let _planted = config.bug.map(PlantedBug::plant);
     let runtime = SimRuntime::new().unwrap();
     let clock = runtime.clock().clone();
@@ -112,6 +121,7 @@ async fn play(world: Rc<World>) {
     if world.is_broken() {
         return;
     }
+    world.stage("the blows end", 0, 1);
     nemesis::heal(&world).await;
     work::finish(&world).await;
     checks::at_the_end(&world).await;

@@ -20,7 +20,7 @@ use super::promises::{Promises, Told};
 use super::samples::Recorder;
 use super::work::Accounts;
 use super::work::observations::Observations;
-use super::{Config, Report};
+use super::{Config, Progress, Report};
 
 /// Tries of a command whose outcome is unknown or that was not done.
 const TRIES: usize = 6;
@@ -43,7 +43,7 @@ pub struct World {
     history: RefCell<History>,
     violation: RefCell<Option<Violation>>,
     pub samples: Recorder,
-    progress: Box<dyn Fn(u64)>,
+    progress: Box<dyn Fn(Progress)>,
     commands: Cell<u64>,
     is_worked: watch::Sender<bool>,
     /// Its own, so that a batch that is written finds the way here from the storage's threads.
@@ -55,7 +55,7 @@ impl World {
         config: Config,
         clock: SimClock,
         samples: Recorder,
-        progress: Box<dyn Fn(u64)>,
+        progress: Box<dyn Fn(Progress)>,
     ) -> Rc<Self> {
         let database = clock.clone();
         let journal = MemoryJournal::shared(Arc::new(move || database.wall()));
@@ -134,6 +134,11 @@ impl World {
         self.commands.get()
     }
 
+    /// Tells whoever looks on what the end of the run is at.
+    pub fn stage(&self, what: &'static str, done: usize, of: usize) {
+        (self.progress)(Progress::End { what, done, of });
+    }
+
     pub async fn rest(&self, from: u64, to: u64) {
         let pause = self.chance(|chance| chance.millis(from, to));
         self.clock.sleep(pause).await;
@@ -161,7 +166,8 @@ impl World {
         });
     }
 
-    /// A call of a host's user: counted, and told in the history with what it came to.
+    /// A call of a host's user: counted, and told in the history with what it came to. `what` begins
+    /// with its kind, and a colon if more is told.
     pub async fn call<T>(
         &self,
         host: &Host,
@@ -171,7 +177,9 @@ impl World {
         host.unpaused().await;
         let count = self.commands.get() + 1;
         self.commands.set(count);
-        (self.progress)(count);
+        if self.goes_on() {
+            (self.progress)(Progress::Commands(count));
+        }
         if count >= self.config.commands {
             self.is_worked.send_replace(true);
         }

@@ -61,6 +61,11 @@ impl Leases {
         self.told.insert(scope.clone());
     }
 
+    /// Somebody has asked for this lease.
+    pub fn is_known(&self, scope: &LeaseScope) -> bool {
+        self.told.contains(scope)
+    }
+
     /// A holder makes a call.
     pub fn call(&mut self, scope: &LeaseScope, step: Step, token: FencingToken) {
         *self.calls.entry((scope.clone(), step, token)).or_default() += 1;

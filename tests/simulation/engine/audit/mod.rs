@@ -75,12 +75,14 @@ pub struct Audit {
     pub leases: leases::Leases,
     pub progress: progress::Progress,
     pub auths: auths::Auths,
-    /// How many looks at all rows are past.
-    looks: u64,
+    /// Calls since all rows were looked at.
+    calls: usize,
 }
 
-/// Calls between two looks at all rows.
-const LOOK_EVERY: u64 = 100;
+/// Calls between two looks at all rows, at least.
+const LOOK_EVERY: usize = 100;
+/// Rows for which there is a call between two looks.
+const ROWS_OF_A_CALL: usize = 16;
 
 impl Audit {
     pub fn new() -> Self {
@@ -118,8 +120,10 @@ impl Audit {
         }
         self.settle(world);
         self.erasure.look_now_and_then(world);
-        self.looks += 1;
-        if self.looks.is_multiple_of(LOOK_EVERY) {
+        self.calls += 1;
+        let rows = world.journal.tamper(|tables| tables.rows.len());
+        if self.calls >= LOOK_EVERY.max(rows / ROWS_OF_A_CALL) {
+            self.calls = 0;
             self.look(world);
         }
     }

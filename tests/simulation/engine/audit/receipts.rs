@@ -17,7 +17,7 @@ use connector_store::{
 };
 
 use super::Written;
-use super::rows::account_of;
+use crate::engine::graph::Entity;
 use crate::engine::world::World;
 
 const COMPLETE: &str = "an incomplete receipt is never committed";
@@ -127,7 +127,7 @@ impl Receipts {
             (StreamKey::Connector(owner, name), Event::Connector(event))
                 if *name == world.accounts.connector =>
             {
-                if let Some(account) = account_of(world, owner) {
+                if let Some(account) = world.accounts.number(owner) {
                     self.receipt(world, account, written.version, event);
                     self.candidate(world, account, event);
                 }
@@ -303,8 +303,9 @@ impl Receipts {
             self.settle_commit(world, &name, &key);
         }
         for document in std::mem::take(&mut self.swept) {
-            let left =
-                self.partitions.values().any(|swept| swept.candidates.contains_key(&document));
+            let Some(Entity { account, partition, .. }) = Entity::of(&document) else { continue };
+            let of_it = self.partitions.get(&(account, partition));
+            let left = of_it.is_some_and(|swept| swept.candidates.contains_key(&document));
             world.hold(CANDIDATES, !left, || format!("{document} is swept and a candidate"));
         }
         for name in std::mem::take(&mut self.touched) {
@@ -332,13 +333,11 @@ impl Receipts {
         world.hold(CANDIDATES, lost.is_none(), || format!("{lost:?} is missing in {key:?}"));
     }
 
-    /// A partition of the account whose checkpoint is not at the newest committed receipt.
-    pub fn behind(&self, account: usize) -> Option<&PartitionId> {
-        let mut partitions = self.partitions.iter().filter(|((of, _), _)| *of == account);
-        let behind = partitions.find(|(_, swept)| {
+    /// Whether the checkpoint of a partition of the account is not at the newest committed receipt.
+    pub fn is_behind(&self, account: usize, partition: &PartitionId) -> bool {
+        self.partitions.get(&(account, partition.clone())).is_some_and(|swept| {
             let newest = swept.committed.last().map(|newest| (swept.committed_era, *newest));
             newest != Some(swept.checkpoint)
-        });
-        behind.map(|((_, partition), _)| partition)
+        })
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use connector_store::domain::connector::ConnectorEvent;
 use connector_store::domain::document::DocumentEvent;
-use connector_store::{DocumentId, Event, FencingToken, OwnerDid, StreamKey};
+use connector_store::{DocumentId, Event, FencingToken, StreamKey};
 
 use super::Written;
 use super::erasure::Mark;
@@ -79,7 +79,7 @@ impl Rows {
             (StreamKey::Connector(owner, name), Event::Connector(event))
                 if *name == world.accounts.connector =>
             {
-                if let Some(account) = account_of(world, owner) {
+                if let Some(account) = world.accounts.number(owner) {
                     self.connector(account, event);
                 }
             }
@@ -159,9 +159,4 @@ impl Rows {
         let missing = page.content.iter().find(|(id, mark)| self.rows.get(*id) != Some(*mark));
         world.hold(RULE, missing.is_none(), || format!("{place:?} without {missing:?}"));
     }
-}
-
-/// The number of an owner's account.
-pub(super) fn account_of(world: &World, owner: &OwnerDid) -> Option<usize> {
-    world.accounts.all.iter().position(|account| account.owner == *owner)
 }

@@ -102,7 +102,7 @@ pub struct Band {
 #[derive(Debug, Default)]
 pub struct Samples {
     pub timeline: Timeline,
-    /// Of each kind of call, named by the first word without a number, how often it came to what.
+    /// Of each kind of call, named by what stands before the colon, how often it came to what.
     pub calls: BTreeMap<String, [u64; Outcome::ALL.len()]>,
     pub bands: Vec<Band>,
     pub leases: Leases,
@@ -141,8 +141,7 @@ impl Recorder {
     /// A call has ended.
     pub fn call<T>(&self, what: &str, result: &Result<T>) {
         let (outcome, keys) = (Outcome::of(result), self.keys.count());
-        let is_kind = |word: &&str| !word.contains(|letter: char| letter.is_ascii_digit());
-        let kind = what.split(' ').find(is_kind).unwrap_or_default().trim_end_matches(':');
+        let kind = what.split(": ").next().unwrap_or_default();
         let mut samples = self.samples();
         if !samples.calls.contains_key(kind) {
             samples.calls.insert(kind.to_owned(), Default::default());

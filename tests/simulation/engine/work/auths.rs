@@ -52,11 +52,13 @@ async fn create(worker: &Worker) {
     world.accounts.begun.0.borrow_mut().push(record.clone());
     let key = auth_key(&record.state);
     let call = worker.store.create_pending_auth(record.clone());
-    let created = world.call(&worker.host, &format!("begin {}", key.stream_name()), call).await;
+    let created = world
+        .call(&worker.host, &format!("begin an authorization: {}", key.stream_name()), call)
+        .await;
     not_told(worker, created.err());
     if again && world.audit.borrow().auths.is_pending(&key) {
         let call = worker.store.create_pending_auth(record);
-        let again = world.call(&worker.host, "begin it again", call).await;
+        let again = world.call(&worker.host, "begin an authorization: again", call).await;
         let is_free = world.audit.borrow().auths.is_begun_again(&key);
         world.hold("an authorization is begun once", again.is_err() || is_free, || {
             format!("{again:?}")
@@ -97,7 +99,7 @@ async fn consume(worker: &Worker) {
 async fn consume_one(worker: &Worker, record: &PendingAuthRecord) {
     let key: StreamKey = auth_key(&record.state);
     let call = worker.store.consume_pending_auth(&record.state);
-    let what = format!("take {}", key.stream_name());
+    let what = format!("consume an authorization: {}", key.stream_name());
     match worker.world.call(&worker.host, &what, call).await {
         Ok(taken) => {
             worker.world.audit.borrow_mut().auths.handed_out(&worker.world, &key);

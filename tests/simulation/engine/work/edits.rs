@@ -51,7 +51,7 @@ async fn edit(worker: &Worker, document: &DocumentId) -> Result<()> {
 async fn due(worker: &Worker) -> Result<()> {
     let mut due = worker.store.due_work();
     for _ in 0..3 {
-        let next = worker.world.call(&worker.host, "due work", due.next_ready()).await?;
+        let next = worker.world.call(&worker.host, "next due work", due.next_ready()).await?;
         match next {
             None => return Ok(()),
             Some(DueWork { work: Work::Operation { operation_id, .. }, .. }) => {
@@ -74,7 +74,7 @@ async fn due(worker: &Worker) -> Result<()> {
 async fn tracked(worker: &Worker) -> Result<()> {
     let filter = unfinished(&worker.world);
     let call = worker.store.tracked_operations(&filter, None, 10);
-    let found = worker.world.call(&worker.host, "list what is unfinished", call).await?;
+    let found = worker.world.call(&worker.host, "list operations", call).await?;
     for record in found.iter().take(2) {
         if let Some(plan) = worker.world.accounts.edits.plan(&record.operation_id) {
             let _ = pursue(worker, &plan).await;
@@ -90,7 +90,7 @@ async fn sweep(worker: &Worker, document: &DocumentId) -> Result<()> {
     }
     let handle = worker.store.document(document);
     let call = handle.sweep_document_rows();
-    worker.world.call(&worker.host, &format!("sweep {document}"), call).await
+    worker.world.call(&worker.host, &format!("sweep a document: {document}"), call).await
 }
 
 /// The id of an operation, and other facts.
@@ -107,7 +107,8 @@ async fn other_facts(worker: &Worker, document: &DocumentId) -> Result<()> {
         let (request, holder) = (request.clone(), holder.clone());
         async move { handle.claim_operation(&request, &holder, Duration::from_secs(5)).await }
     };
-    let claim = world.command(&worker.host, &format!("claim another {}", plan.id()), claim).await;
+    let claim =
+        world.command(&worker.host, &format!("claim with other facts: {}", plan.id()), claim).await;
     let is_refused = claim.is_err();
     world.hold("an operation's facts stay", is_refused, || format!("{claim:?}"));
     Ok(())
@@ -117,10 +118,10 @@ async fn ask(worker: &Worker, document: &DocumentId) -> Result<()> {
     let world = &worker.world;
     let Some(plan) = world.accounts.edits.newest(document) else { return Ok(()) };
     let handle = worker.store.document(document);
-    let what = format!("who wins at {document}");
+    let what = format!("read the winner: {document}");
     let fetched = world.accounts.edits.stamp(world);
     world.call(&worker.host, &what, handle.read_winner(&plan.request.owner, &fetched)).await?;
-    let what = format!("newer than {}", plan.id());
+    let what = format!("ask for a newer operation: {}", plan.id());
     world.call(&worker.host, &what, handle.has_newer_operation(plan.id())).await?;
     Ok(())
 }
@@ -151,7 +152,7 @@ async fn pursue(worker: &Worker, plan: &Rc<Plan>) -> Result<()> {
             }
         }
     };
-    let what = format!("claim {} for {holder}", plan.id());
+    let what = format!("claim: {} for {holder}", plan.id());
     let claimed = world.command(&worker.host, &what, claim).await;
     if let Some(record) = finished.take() {
         let writes = world.accounts.edits.provider.effective_writes(plan.id());
@@ -163,6 +164,18 @@ async fn pursue(worker: &Worker, plan: &Rc<Plan>) -> Result<()> {
     let (claimed, may_send) = claimed?;
     let hand = Hand { worker, plan, scope, claimed };
     if may_send { hand.attempt().await } else { hand.reconcile().await }
+}
+
+fn name(step: Step) -> &'static str {
+    match step {
+        Step::Mark => "mark as sent",
+        Step::Defer => "defer",
+        Step::Record => "record an outcome",
+        Step::Read => "begin a read to reconcile",
+        Step::Finalize => "finalize",
+        Step::Renew => "renew a claim",
+        Step::Release => "release a claim",
+    }
 }
 
 /// An operation in hand.
@@ -180,7 +193,7 @@ impl Hand<'_> {
         F: Future<Output = Result<T>>,
     {
         let world = &self.worker.world;
-        let what = format!("{step:?} {}", self.plan.id());
+        let what = format!("{}: {}", name(step), self.plan.id());
         let mut tries = 0;
         loop {
             tries += 1;

@@ -20,7 +20,7 @@ pub async fn work(worker: &Worker) {
         }
         4..6 => {
             let age = world.chance(|chance| chance.millis(5_000, 300_000));
-            world.call(host, "retention", store.apply_retention(age)).await.map(drop)
+            world.call(host, "apply retention", store.apply_retention(age)).await.map(drop)
         }
         6 => verify(worker).await,
         7 => world.call(host, "rebuild", store.rebuild()).await.map(drop),
@@ -46,7 +46,7 @@ async fn health(worker: &Worker) -> Result<()> {
     let until = health.at.plus_millis(-i64::try_from(grace.as_millis()).unwrap());
     let is_late = health.overdue.oldest.iter().all(|work| work.due_at <= until);
     worker.world.hold("what is overdue is late", is_late, || format!("{health:?}"));
-    worker.world.call(&worker.host, "next due", worker.store.next_due()).await.map(drop)
+    worker.world.call(&worker.host, "next due time", worker.store.next_due()).await.map(drop)
 }
 
 async fn forget(worker: &Worker) -> Result<()> {
@@ -57,16 +57,16 @@ async fn forget(worker: &Worker) -> Result<()> {
     let (owner, connector) =
         (&world.accounts.all[account].owner, ConnectorName::new(name).unwrap());
     let call = worker.store.forget_connection(owner, &connector);
-    world.call(&worker.host, &format!("forget {name} of {owner}"), call).await
+    world.call(&worker.host, &format!("forget a connection: {name} of {owner}"), call).await
 }
 
 /// Goes on with what was begun, and says whether there was something.
 async fn resume(worker: &Worker) -> Result<bool> {
     let world = &worker.world;
     let call = worker.store.forgetting(None, 10);
-    let begun = world.call(&worker.host, "what is being forgotten", call).await?;
+    let begun = world.call(&worker.host, "list what is being forgotten", call).await?;
     for one in &begun {
-        let what = format!("resume to forget {} of {}", one.connector, one.owner);
+        let what = format!("go on forgetting: {} of {}", one.connector, one.owner);
         let call = worker.store.resume_forgetting(&one.owner, &one.connector);
         world.call(&worker.host, &what, call).await?;
     }

@@ -58,20 +58,30 @@ async fn acquire(worker: &Worker, at: &ConnectorRef) -> Result<Lease> {
         let (at, holder) = (at.with_command_id(id), holder.clone());
         async move { at.acquire_lease(&holder, ttl).await }
     };
-    world.command(&worker.host, &format!("lease of {} for {holder}", at.owner()), acquire).await
+    world
+        .command(
+            &worker.host,
+            &format!("acquire a sync lease: {} for {holder}", at.owner()),
+            acquire,
+        )
+        .await
 }
 
 async fn renew(worker: &Worker, scope: &LeaseScope, lease: &mut Lease) -> Result<()> {
     let world = &worker.world;
     world.audit.borrow_mut().leases.call(scope, Step::Renew, lease.token());
     let ttl = world.chance(|chance| chance.millis(500, LONGEST_MILLIS));
-    *lease = world.call(&worker.host, &format!("renew {scope}"), lease.renew(ttl)).await?;
+    *lease =
+        world.call(&worker.host, &format!("renew a sync lease: {scope}"), lease.renew(ttl)).await?;
     Ok(())
 }
 
 async fn release(worker: &Worker, scope: &LeaseScope, lease: &Lease) -> Result<()> {
     worker.world.audit.borrow_mut().leases.call(scope, Step::Release, lease.token());
-    worker.world.call(&worker.host, &format!("release {scope}"), lease.release()).await
+    worker
+        .world
+        .call(&worker.host, &format!("release a sync lease: {scope}"), lease.release())
+        .await
 }
 
 fn document(at: usize) -> DocumentId {
@@ -104,7 +114,9 @@ async fn write(worker: &Worker, scope: &LeaseScope, lease: &Lease) -> Result<()>
             handle.set_entity_trim(&account, &world.accounts.connector, numbered(number)).await
         }
     };
-    world.command(&worker.host, &format!("{document} to {number} under {scope}"), set).await
+    world
+        .command(&worker.host, &format!("set a trim: {document} to {number} under {scope}"), set)
+        .await
 }
 
 async fn write_connector(worker: &Worker, scope: &LeaseScope, lease: &Lease) -> Result<()> {
@@ -117,7 +129,7 @@ async fn write_connector(worker: &Worker, scope: &LeaseScope, lease: &Lease) -> 
         let (handle, input) = (handle.with_command_id(id), input.clone());
         async move { handle.set_sync_state(input).await }
     };
-    world.command(&worker.host, &format!("set under {scope}"), set).await
+    world.command(&worker.host, &format!("set a sync state: under {scope}"), set).await
 }
 
 async fn write_two(worker: &Worker, scope: &LeaseScope, lease: &Lease) -> Result<()> {
@@ -134,7 +146,7 @@ async fn write_two(worker: &Worker, scope: &LeaseScope, lease: &Lease) -> Result
         }
         unit.commit().await
     };
-    world.call(&worker.host, &format!("two to {number} under {scope}"), both).await
+    world.call(&worker.host, &format!("set two trims: to {number} under {scope}"), both).await
 }
 
 /// No lease is held for ever: those whose holders are gone end, and anybody takes them.
@@ -143,6 +155,10 @@ pub async fn finish(worker: &Worker) {
     world.rest(LONGEST_MILLIS, LONGEST_MILLIS + 1).await;
     for account in &world.accounts.all {
         let at = worker.store.connector(&account.owner, &ConnectorName::new(CONNECTOR).unwrap());
+        // Of the others nobody has ever asked for the lease.
+        if !world.audit.borrow().leases.is_known(&scope(&at)) {
+            continue;
+        }
         match acquire(worker, &at).await {
             Ok(lease) => drop(release(worker, &scope(&at), &lease).await),
             Err(error) => world.violate("no lease is held for ever", error),

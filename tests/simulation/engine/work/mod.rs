@@ -12,6 +12,8 @@ pub mod sync;
 pub mod trims;
 pub mod watches;
 
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -28,8 +30,11 @@ pub struct Accounts {
     pub connector: ConnectorName,
     pub partitions: Vec<PartitionId>,
     pub all: Vec<Account>,
+    numbers: BTreeMap<OwnerDid, usize>,
     pub edits: plans::Edits,
     pub begun: auths::Begun,
+    /// Those whose sync has begun at least once.
+    pub visited: RefCell<BTreeSet<usize>>,
 }
 
 /// An owner's account at the provider.
@@ -54,13 +59,22 @@ impl Accounts {
                 remote,
             }
         };
+        let all: Vec<Account> = (0..config.owners).map(account).collect();
+        let owners = all.iter().map(|account| account.owner.clone());
         Self {
             connector: ConnectorName::new("folder").unwrap(),
             partitions: ["inbox", "later"].map(|name| PartitionId::new(name).unwrap()).into(),
-            all: (0..config.owners).map(account).collect(),
+            numbers: owners.zip(0..).collect(),
+            all,
             edits: plans::Edits::new(config, clock),
             begun: auths::Begun::default(),
+            visited: RefCell::default(),
         }
+    }
+
+    /// The number of an owner's account.
+    pub fn number(&self, owner: &OwnerDid) -> Option<usize> {
+        self.numbers.get(owner).copied()
     }
 }
 
@@ -130,10 +144,15 @@ pub async fn finish(world: &Rc<World>) {
     let Some(life) = host.life() else { return };
     let name = "finish".to_owned();
     let worker = Worker { world: Rc::clone(world), host, store: life.store, name };
+    world.stage("connections are forgotten", 0, 1);
     housekeeping::finish(&worker).await;
+    world.stage("operations and watches end", 0, 1);
     edits::finish(&worker).await;
+    world.stage("leases end", 0, 1);
     leases::finish(&worker).await;
+    world.stage("authorizations expire", 0, 1);
     auths::finish(&worker).await;
+    world.stage("sites exchange their records", 0, 1);
     observations::converge(world).await;
     sync::finish::converge(world).await;
 }

@@ -244,7 +244,7 @@ impl<'a> Place<'a> {
 
     async fn put(&self, record: &SignedRecord) -> Result<()> {
         let (world, host, floor) = (self.world(), &*self.worker.host, self.floor().await);
-        let what = format!("copy {} on {} {:?}", record.hlc, self.document, self.site);
+        let what = format!("put a copy: {} on {} {:?}", record.hlc, self.document, self.site);
         let handle = self.store.document(&self.document);
         if self.site == Site::Home && world.chance(|chance| chance.per_mille(500)) {
             let put = |id| {
@@ -262,7 +262,7 @@ impl<'a> Place<'a> {
     async fn read(&self) -> Result<Option<RecordDecision>> {
         let (world, host, floor) = (self.world(), &*self.worker.host, self.floor().await);
         let handle = self.store.document(&self.document);
-        let what = format!("decision of {} {:?}", self.document, self.site);
+        let what = format!("read a decision: {} {:?}", self.document, self.site);
         let decision = world.call(host, &what, handle.observation_decision(&self.owner)).await?;
         self.told(decision.as_ref().map(decided), &floor);
         Ok(decision)
@@ -274,7 +274,7 @@ impl<'a> Place<'a> {
         let after = (&self.owner, &self.document);
         let records = self.store.records();
         let page = records.list(&[OBSERVATION_TYPE], Some(after), PAGE);
-        let page = world.call(host, &format!("list {:?}", self.site), page).await?;
+        let page = world.call(host, &format!("list decisions: {:?}", self.site), page).await?;
         for copy in page.decisions.iter().flat_map(|decision| &decision.copies) {
             post(world, self.site.other(), copy);
         }
@@ -288,7 +288,7 @@ impl<'a> Place<'a> {
         let ago = i64::try_from(world.draw() % 60_000).unwrap();
         let fetch = stamp(world.clock.wall().plus_millis(-ago).as_millis());
         let handle = self.store.document(&self.document);
-        let what = format!("winner of {} {:?}", self.document, self.site);
+        let what = format!("read the winner: {} {:?}", self.document, self.site);
         let winner = world.call(host, &what, handle.read_winner(&self.owner, &fetch)).await?;
         let is_swept = {
             let decisions = &world.audit.borrow().decisions;
@@ -310,7 +310,9 @@ impl<'a> Place<'a> {
         let issuer = self.device().signer.issuer();
         let handle = self.store.document(&self.document);
         let prune = handle.prune_observation_copy(&self.owner, issuer);
-        world.call(host, &format!("prune {} {:?}", self.document, self.site), prune).await?;
+        world
+            .call(host, &format!("prune a copy: {} {:?}", self.document, self.site), prune)
+            .await?;
         self.read().await.map(drop)
     }
 
@@ -336,7 +338,7 @@ impl<'a> Place<'a> {
             record.payload = Some(b"swapped".as_slice().into());
         }
         let handle = self.store.document(&self.document);
-        let what = format!("forgery {kind} on {} {:?}", self.document, self.site);
+        let what = format!("put a forgery: {kind} on {} {:?}", self.document, self.site);
         let result = world.call(host, &what, handle.put_observation_copy(&record)).await;
         world.hold(RULE, result.is_err(), || format!("{what} is taken"));
         result
@@ -350,7 +352,7 @@ impl<'a> Place<'a> {
         let (world, host) = (self.world(), &*self.worker.host);
         let handle = self.store.document(&self.document);
         let sweep = handle.sweep_document_rows();
-        world.call(host, &format!("sweep {}", self.document), sweep).await
+        world.call(host, &format!("sweep a document: {}", self.document), sweep).await
     }
 }
 

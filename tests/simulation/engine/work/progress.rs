@@ -77,7 +77,7 @@ fn told(
 async fn update(worker: &Worker, at: &ConnectorRef) -> Result<()> {
     let number = worker.world.draw() >> 12;
     let call = at.update_sync_progress(move |standing| next(number, standing));
-    let what = format!("progress of {} to {number}", at.owner());
+    let what = format!("move progress: {} to {number}", at.owner());
     let result = worker.world.call(&worker.host, &what, call).await;
     told(worker, at, number, result)
 }
@@ -92,7 +92,7 @@ async fn update_with(worker: &Worker, at: &ConnectorRef) -> Result<()> {
         world.rest(1, 400).await;
         next(number, standing.as_ref())
     });
-    let what = format!("slow progress of {} to {number}", at.owner());
+    let what = format!("move progress slowly: {} to {number}", at.owner());
     let result = world.call(&worker.host, &what, call).await;
     told(worker, at, number, result)
 }
@@ -108,7 +108,9 @@ async fn set(worker: &Worker, at: &ConnectorRef) -> Result<()> {
         let (at, input) = (at.with_command_id(id), input.clone());
         async move { at.set_sync_state(input).await }
     };
-    world.command(&worker.host, &format!("set {} to {number}", at.owner()), set).await?;
+    world
+        .command(&worker.host, &format!("set a sync state: {} to {number}", at.owner()), set)
+        .await?;
     world.audit.borrow_mut().progress.done(world, &key(at), number, None);
     Ok(())
 }
@@ -124,14 +126,17 @@ async fn delete(worker: &Worker, at: &ConnectorRef) -> Result<()> {
         let at = at.with_command_id(id);
         async move { at.delete_sync_state().await }
     };
-    worker.world.command(&worker.host, &format!("delete {}", at.owner()), delete).await
+    worker
+        .world
+        .command(&worker.host, &format!("delete a sync state: {}", at.owner()), delete)
+        .await
 }
 
 async fn read(worker: &Worker, at: &ConnectorRef) -> Result<()> {
     let (world, key) = (&worker.world, key(at));
     worker.host.unpaused().await;
     let floor = world.audit.borrow().progress.floor(&key);
-    let what = format!("read {}", at.owner());
+    let what = format!("read a sync state: {}", at.owner());
     let state = world.call(&worker.host, &what, at.sync_state()).await?;
     world.audit.borrow_mut().progress.read(world, &key, state.as_ref(), floor);
     Ok(())

@@ -19,7 +19,7 @@ pub async fn work(worker: &Worker) {
                 let handle = handle.with_command_id(id);
                 async move { handle.clear_entity_trim().await }
             };
-            world.command(host, &format!("clear d{at}"), clear).await
+            world.command(host, &format!("clear a trim: d{at}"), clear).await
         }
         5 if at != other => pair(worker, at, other).await,
         6 => overtake(worker, at).await,
@@ -46,7 +46,7 @@ async fn set(worker: &Worker, at: usize) -> Result<()> {
             (handle.with_command_id(id), owner.clone(), connector.clone());
         async move { handle.set_entity_trim(&owner, &connector, numbered(number)).await }
     };
-    world.command(host, &format!("set {document} to {number}"), set).await?;
+    world.command(host, &format!("set a trim: {document} to {number}"), set).await?;
     world.audit.borrow_mut().registers.told(world, &document, number, floor);
     Ok(())
 }
@@ -57,7 +57,7 @@ async fn read(worker: &Worker, at: usize) -> Result<()> {
     host.unpaused().await;
     let floor = world.audit.borrow().registers.floor(&document);
     let handle = worker.store.document(&document);
-    let trim = world.call(host, &format!("read {document}"), handle.entity_trim()).await?;
+    let trim = world.call(host, &format!("read a trim: {document}"), handle.entity_trim()).await?;
     let number = trim.map_or(0, |trim| trim.trimmed_fields.as_str().parse().unwrap());
     world.audit.borrow_mut().registers.told(world, &document, number, floor);
     Ok(())
@@ -83,7 +83,8 @@ async fn pair(worker: &Worker, first: usize, second: usize) -> Result<()> {
         }
         unit.commit().await
     };
-    let result = world.call(host, &format!("set d{first} and d{second} to {number}"), both).await;
+    let result =
+        world.call(host, &format!("set two trims: d{first} and d{second} to {number}"), both).await;
     let seen = documents
         .each_ref()
         .map(|document| world.audit.borrow().registers.position(document, number).is_some());

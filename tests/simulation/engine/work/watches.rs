@@ -21,14 +21,15 @@ pub async fn verify(worker: &Worker, document: &DocumentId) -> Result<()> {
         let (handle, fetched_at) = (handle.with_command_id(id), fetched_at.clone());
         async move { handle.record_verification(&fetched_at, observed).await }
     };
-    let seen = world.command(&worker.host, &format!("verify {document}"), verify).await?;
+    let seen =
+        world.command(&worker.host, &format!("record a verification: {document}"), verify).await?;
     if seen == Verification::Expired {
         // The provider's own spelling, which somebody has looked at.
         let disarm = |id| {
             let handle = handle.with_command_id(id);
             async move { handle.disarm_watch().await }
         };
-        world.command(&worker.host, &format!("disarm {document}"), disarm).await?;
+        world.command(&worker.host, &format!("disarm a watch: {document}"), disarm).await?;
     }
     Ok(())
 }

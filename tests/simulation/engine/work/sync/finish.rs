@@ -1,12 +1,13 @@
 //! The end of a run: everything that is owed is done, and what the hosts show is what there is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use connector_store::domain::Table;
+use connector_store::domain::{RowKey, Table, Value};
+use connector_store::{DocumentId, OwnerDid};
 
 use super::visit;
-use crate::engine::graph::{Entity, Shown};
+use crate::engine::graph::Entity;
 use crate::engine::work::Worker;
 use crate::engine::world::World;
 
@@ -14,38 +15,72 @@ const RULE: &str = "once nothing goes wrong, all is found and nothing is owed";
 /// Visits of an account in which it has to be done.
 const VISITS: usize = 12;
 
-/// Visits every account until nothing is left to do, and holds what there is against the truth.
+/// Visits every account that was ever visited until nothing is left to do, and holds what there is
+/// against the truth. Of the others there is nothing.
 pub async fn converge(world: &Rc<World>) {
     let host = Rc::clone(&world.hosts[0]);
     let Some(life) = host.life() else { return };
     let name = "finish".to_owned();
     let worker = Worker { world: Rc::clone(world), host, store: life.store, name };
-    for at in 0..world.accounts.all.len() {
-        let mut left = None;
-        for _ in 0..VISITS {
+    let mut left: BTreeMap<usize, Option<String>> =
+        world.accounts.visited.borrow().iter().map(|at| (*at, None)).collect();
+    let all = left.len();
+    for _ in 0..VISITS {
+        // Leases end, and what waits for a time is due by then.
+        world.rest(1_000_000, 4_000_000).await;
+        for at in left.keys().copied().collect::<Vec<_>>() {
             if world.is_broken() {
                 return;
             }
-            // Leases end, and what waits for a time is due by then.
-            world.rest(1_000_000, 4_000_000).await;
-            if visit(&worker, at, true).await {
-                left = what_is_left(&worker, at).await;
-                if left.is_none() {
-                    break;
-                }
+            world.stage("accounts are visited until nothing is owed", all - left.len(), all);
+            let still = if visit(&worker, at, true).await {
+                what_is_left(world, at)
             } else {
-                left = Some("no visit went through".to_owned());
+                Some("no visit went through".to_owned())
+            };
+            if still.is_some() {
+                left.insert(at, still);
+            } else {
+                left.remove(&at);
             }
         }
-        world.hold(RULE, left.is_none(), || format!("a{at}: {left:?}"));
+        if left.is_empty() {
+            break;
+        }
     }
+    world.hold(RULE, left.is_empty(), || format!("{left:?}"));
+    world.hold(RULE, untouched(world).is_none(), || format!("{:?}", untouched(world)));
 }
 
-async fn what_is_left(worker: &Worker, at: usize) -> Option<String> {
-    differs(&worker.world, at).or_else(|| owed(&worker.world, at))
+/// A row that waits, or of an entity, and is of an account that was never visited.
+fn untouched(world: &World) -> Option<RowKey> {
+    let visited = world.accounts.visited.borrow();
+    let is_stray = |key: &&RowKey| {
+        let of_document = || match key.table {
+            Table::EntityTrim | Table::DocumentSweep => entity_of(key).map(|of| of.account),
+            _ => None,
+        };
+        let of_owner = || match key.table {
+            Table::SweepCandidate | Table::OwedSweep => {
+                let owner = key.values[0].as_text()?;
+                world.accounts.number(&OwnerDid::new(owner).ok()?)
+            }
+            _ => None,
+        };
+        of_document().or_else(of_owner).is_some_and(|of| !visited.contains(&of))
+    };
+    world.journal.tamper(|tables| tables.rows.keys().find(is_stray).cloned())
 }
 
-/// Where the graph, or the rows of the store, are not what the provider has.
+fn entity_of(key: &RowKey) -> Option<Entity> {
+    Entity::of(&DocumentId::new(key.values[0].as_text()?).ok()?)
+}
+
+fn what_is_left(world: &World, at: usize) -> Option<String> {
+    differs(world, at).or_else(|| bare(world, at)).or_else(|| owed(world, at))
+}
+
+/// Where the graph is not what the provider has.
 fn differs(world: &World, at: usize) -> Option<String> {
     let account = &world.accounts.all[at];
     for partition in &world.accounts.partitions {
@@ -64,42 +99,56 @@ fn differs(world: &World, at: usize) -> Option<String> {
             return Some(format!("{partition}: there is {truth:?} and shown is {shown:?}"));
         }
     }
+    None
+}
+
+/// Where the rows of the store are not what the graph has.
+fn bare(world: &World, at: usize) -> Option<String> {
     let graph = world.graph.borrow();
-    let rows: Vec<Entity> = world.journal.tamper(|tables| {
-        let trims = tables.rows.keys().filter(|key| key.table == Table::EntityTrim);
-        let documents = trims.filter_map(|key| key.values[0].as_text());
-        let ids = documents.filter_map(|text| connector_store::DocumentId::new(text).ok());
-        ids.filter_map(|id| Entity::of(&id)).filter(|of| of.account == at).collect()
-    });
+    let rows: BTreeSet<Entity> =
+        of_account(world, Table::EntityTrim, at).iter().filter_map(entity_of).collect();
     let stray = rows.iter().find(|entity| graph.get(entity).is_none());
-    // A host shows before it writes. What it then could not write of an account that stood in for the
-    // own one, nobody can be asked about again.
-    let has_row = |entity: &Entity, shown: &Shown| {
-        rows.contains(entity) || entity.remote != account.remote && !shown.is_written
-    };
-    let bare = graph.all().find(|(of, shown)| of.account == at && !has_row(of, shown));
+    // What stood in for the account may have gone before its rows could be written.
+    let own = world.accounts.all[at].remote;
+    let bare = graph
+        .of_account(at)
+        .filter(|(entity, shown)| shown.is_written || entity.remote == own)
+        .find(|(entity, _)| !rows.contains(entity));
     stray
         .map(|entity| format!("a row of {entity:?}, which is not shown"))
         .or_else(|| bare.map(|(entity, _)| format!("{entity:?} is shown without a row")))
 }
 
+/// The rows of the account's documents.
+fn of_account(world: &World, table: Table, at: usize) -> Vec<RowKey> {
+    let before = Entity::before(at);
+    let first = RowKey::new(table, vec![Value::text(before.as_str())]);
+    world.journal.tamper(|tables| {
+        let keys = tables.rows.range(first..).map(|(key, _)| key);
+        let own = keys.take_while(|key| {
+            let name = key.values[0].as_text();
+            key.table == table && name.is_some_and(|name| name.starts_with(before.as_str()))
+        });
+        own.cloned().collect()
+    })
+}
+
 /// What waits in the store.
 fn owed(world: &World, at: usize) -> Option<String> {
-    let owner = world.accounts.all[at].owner.as_str();
-    let left = world.journal.tamper(|tables| {
-        let waits = |key: &&connector_store::domain::RowKey| match key.table {
-            Table::SweepCandidate | Table::OwedSweep => key.values[0].as_text() == Some(owner),
-            Table::DocumentSweep => key.values[0]
-                .as_text()
-                .and_then(|text| connector_store::DocumentId::new(text).ok())
-                .and_then(|id| Entity::of(&id))
-                .is_some_and(|entity| entity.account == at),
-            _ => false,
-        };
-        tables.rows.keys().find(waits).map(|key| format!("{key:?} waits"))
+    let begun = of_account(world, Table::DocumentSweep, at);
+    let owner = Value::text(world.accounts.all[at].owner.as_str());
+    let of_owner = [Table::SweepCandidate, Table::OwedSweep].into_iter().filter_map(|table| {
+        let first = RowKey::new(table, vec![owner.clone()]);
+        world.journal.tamper(|tables| {
+            let next = tables.rows.range(first..).next().map(|(key, _)| key.clone());
+            next.filter(|key| key.table == table && key.values[0] == owner)
+        })
     });
-    left.or_else(|| {
+    let waits = begun.into_iter().chain(of_owner).next();
+    waits.map(|key| format!("{key:?} waits")).or_else(|| {
         let audit = world.audit.borrow();
-        audit.receipts.behind(at).map(|of| format!("the checkpoint of {of:?} is behind"))
+        let mut partitions = world.accounts.partitions.iter();
+        let behind = partitions.find(|partition| audit.receipts.is_behind(at, partition));
+        behind.map(|of| format!("the checkpoint of {of} is behind"))
     })
 }

@@ -93,14 +93,15 @@ async fn read(worker: &Worker, at: usize) {
     let world = &*worker.world;
     let shown: Vec<Entity> = {
         let graph = world.graph.borrow();
-        graph.all().map(|(entity, _)| entity.clone()).filter(|of| of.account == at).collect()
+        graph.of_account(at).map(|(entity, _)| entity.clone()).collect()
     };
     if shown.is_empty() {
         return;
     }
     let document = shown[world.chance(|chance| chance.below(shown.len()))].document();
     let handle = worker.store.document(&document);
-    let read = world.call(&worker.host, &format!("read {document}"), handle.entity_trim()).await;
+    let read =
+        world.call(&worker.host, &format!("read a trim: {document}"), handle.entity_trim()).await;
     if let Ok(Some(trim)) = read {
         let audit = world.audit.borrow();
         let bytes = trim.trimmed_fields.as_str().as_bytes();
@@ -117,7 +118,10 @@ pub async fn visit(worker: &Worker, at: usize, is_thorough: bool) -> bool {
     let holder = Holder::new(&worker.name).unwrap();
     let account = worker.store.connector(owner, connector);
     let acquire = account.acquire_lease(&holder, LEASE);
-    let Ok(lease) = world.call(host, &format!("lease a{at}"), acquire).await else { return false };
+    world.accounts.visited.borrow_mut().insert(at);
+    let Ok(lease) = world.call(host, &format!("acquire a sync lease: a{at}"), acquire).await else {
+        return false;
+    };
     if !world.graph.borrow_mut().enter(at, lease.token()) {
         return false;
     }
@@ -132,7 +136,7 @@ pub async fn visit(worker: &Worker, at: usize, is_thorough: bool) -> bool {
     let is_left = world.chance(|chance| chance.per_mille(100)) && !is_thorough;
     if !is_left {
         let release = visit.lease.release();
-        let _ = world.call(host, &format!("release a{at}"), release).await;
+        let _ = world.call(host, &format!("release a sync lease: a{at}"), release).await;
     }
     stop.is_none()
 }
@@ -159,8 +163,9 @@ impl Visit<'_> {
         what: &str,
         call: impl Future<Output = connector_store::Result<T>>,
     ) -> Step<T> {
-        let what = format!("a{} {what}", self.at);
-        Ok(self.world().call(&self.worker.host, &what, call).await?)
+        let (kind, of) = what.split_once(": ").unwrap_or((what, ""));
+        let what = format!("{kind}: a{} {of}", self.at);
+        Ok(self.world().call(&self.worker.host, what.trim_end(), call).await?)
     }
 
     /// A request needs its time to the provider.
@@ -181,7 +186,7 @@ impl Visit<'_> {
         let at = self.world().chance(|chance| chance.below(partitions.len()));
         self.sync(&partitions[at]).await?;
         if self.drawn(200) {
-            self.lease = self.call("renew", self.lease.renew(LEASE)).await?;
+            self.lease = self.call("renew a sync lease", self.lease.renew(LEASE)).await?;
         }
         // What is left to somebody else may have come back by then.
         if self.drawn(400) { Ok(()) } else { self.candidates().await }
@@ -189,11 +194,11 @@ impl Visit<'_> {
 
     /// What an earlier holder left: content that was fetched and not written, and begun sweeps.
     async fn take_over(&mut self) -> Step {
-        let state = self.call("state", self.connector.sync_state()).await?;
+        let state = self.call("read a sync state", self.connector.sync_state()).await?;
         self.places = Places::parse(state.as_ref().and_then(|state| state.checkpoint.as_ref()));
         if state.is_some_and(|state| state.recovery.is_some()) {
             let update = self.connector.update_sync_progress(without_recovery);
-            self.call("drop recovery", update).await?;
+            self.call("move progress: without recovery", update).await?;
         }
         self.resume_sweeps().await
     }

@@ -31,7 +31,7 @@ impl Visit<'_> {
         let Some((place, since)) = place.zip(since).filter(|_| self.drawn(600)) else {
             return Ok(false);
         };
-        let owed = self.call("owed sweeps", self.connector.owed_sweeps()).await?;
+        let owed = self.call("list owed sweeps", self.connector.owed_sweeps()).await?;
         if owed.iter().any(|owed| owed.partition == *partition) {
             return Ok(false);
         }
@@ -62,7 +62,7 @@ impl Visit<'_> {
 
     pub(super) async fn cursor_lost(&self, partition: &PartitionId) -> Step {
         let lost = self.connector.cursor_lost(partition);
-        self.call(&format!("{partition}: cursor lost"), lost).await
+        self.call(&format!("lose a cursor: {partition}"), lost).await
     }
 
     /// A number that no other pass has.
@@ -147,7 +147,7 @@ impl Visit<'_> {
             let update = self
                 .connector
                 .update_sync_progress(move |_| progress(Some(checkpoint.clone()), None));
-            self.call("checkpoint", update).await?;
+            self.call("move progress: checkpoint", update).await?;
         }
         self.show(&page, true)?;
         for entity in page.items.keys() {
@@ -171,7 +171,7 @@ impl Visit<'_> {
             let checkpoint = state.and_then(|state| state.checkpoint.clone());
             progress(checkpoint, Some(recovery.clone()))
         });
-        self.call("keep recovery", update).await.map(drop)
+        self.call("move progress: with recovery", update).await.map(drop)
     }
 
     fn show(&self, page: &Page, is_written: bool) -> Step {
@@ -190,8 +190,12 @@ impl Visit<'_> {
         if page.items.is_empty() && page.gone.is_empty() && !with_checkpoint {
             return Ok(());
         }
-        let what =
-            format!("{} page {}: {} rows", page.partition, page.place.page, page.items.len());
+        let what = format!(
+            "write a page: {} page {}, {} rows",
+            page.partition,
+            page.place.page,
+            page.items.len()
+        );
         for _ in 1..TRIES {
             match self.call(&what, self.unit(page, with_checkpoint)).await {
                 Err(Stop::Store(Error::Contention)) => self.world().rest(10, 100).await,

@@ -23,7 +23,7 @@ impl Visit<'_> {
     pub(super) async fn list(&mut self, partition: &PartitionId, remote: &str) -> Step {
         let provenance = Provenance::new(remote)?;
         let standing = self.connector.receipt(partition, &provenance);
-        let standing = self.call(&format!("{partition}: receipt"), standing).await?;
+        let standing = self.call(&format!("read a receipt: {partition}"), standing).await?;
         if let Some(receipt) = &standing
             && receipt.complete
             && receipt.committed_at.is_none()
@@ -56,7 +56,7 @@ impl Visit<'_> {
                 self.overtakes(&key, page + FAR_AHEAD, ids.clone(), fingerprint).await;
             }
             let extend = self.connector.extend_receipt(&key, page, ids, fingerprint);
-            self.call(&format!("{partition} page {page}: extend"), extend).await?;
+            self.call(&format!("extend a receipt: {partition} page {page}"), extend).await?;
             match listing.next {
                 Next::Page(next) => {
                     place = place.turn(&next);
@@ -67,7 +67,7 @@ impl Visit<'_> {
                     self.write(partition, &listing.items, place.clone()).await?;
                     let complete =
                         self.connector.complete_receipt(&key, place.page, total, fingerprint);
-                    self.call(&format!("{partition}: complete"), complete).await?;
+                    self.call(&format!("complete a receipt: {partition}"), complete).await?;
                     let is_left = self.drawn(150) && !self.is_thorough;
                     return if is_left { Ok(()) } else { self.commit(&key).await };
                 }
@@ -78,7 +78,8 @@ impl Visit<'_> {
     /// A page that came before its time is refused: those before it may never come.
     async fn overtakes(&self, key: &ReceiptKey, page: u32, ids: Vec<SourceId>, fingerprint: &str) {
         let extend = self.connector.extend_receipt(key, page, ids, fingerprint);
-        let result = self.call(&format!("page {page} before its time"), extend).await;
+        let result =
+            self.call(&format!("extend a receipt: page {page} before its time"), extend).await;
         let world = self.world();
         world.hold("no page is left out", result.is_err(), || format!("{page} of {key:?}"));
     }
@@ -112,7 +113,7 @@ impl Visit<'_> {
             kind: ReceiptKind::Full,
             fingerprint: remote.to_owned(),
         });
-        let receipt = self.call(&format!("{partition}: begin"), begin).await?;
+        let receipt = self.call(&format!("begin a receipt: {partition}"), begin).await?;
         let mut place = Place::begin(self.pass(), remote.to_owned());
         place.receipt = Some(receipt.sequence);
         Ok((receipt.key(), place))
@@ -130,10 +131,11 @@ impl Visit<'_> {
         let commit = Commit { known: known.clone(), guard };
         self.world().audit.borrow_mut().receipts.commits(self.at, key, commit);
         let known: Vec<_> = known.into_iter().collect();
-        let what = format!("{}: commit {}, {} known", key.partition, key.sequence, known.len());
+        let what =
+            format!("commit a receipt: {} {}, {} known", key.partition, key.sequence, known.len());
         if self.drawn(100) {
             let plan = self.connector.plan_receipt(key, known.clone(), guard);
-            let _ = self.call(&format!("{}: plan", key.partition), plan).await;
+            let _ = self.call(&format!("plan a receipt: {}", key.partition), plan).await;
         }
         let commit = self.connector.commit_receipt(key, known, guard);
         match self.call(&what, commit).await {

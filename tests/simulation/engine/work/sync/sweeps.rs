@@ -4,11 +4,12 @@ use connector_store::testing::ProviderError;
 use connector_store::{CandidateKey, CandidateState, SweepOutcome};
 
 use super::{Step, Stop, Visit};
-use crate::engine::graph::Entity;
+use crate::engine::graph::{Entity, Shown};
 
 /// Candidates that are asked for at once.
 const CANDIDATES: u32 = 12;
-const SWEEPS: u32 = 500;
+/// More than an account has documents.
+const SWEEPS: u32 = 200;
 
 impl Visit<'_> {
     /// Asks the provider about an entity of this account.
@@ -27,7 +28,7 @@ impl Visit<'_> {
     /// Asks about the candidates that are due, and deletes those that are gone.
     pub(super) async fn candidates(&self) -> Step {
         let due = self.connector.due_candidates(CANDIDATES);
-        for candidate in self.call("due candidates", due).await? {
+        for candidate in self.call("list due candidates", due).await? {
             let Some(entity) = Entity::of(&candidate.document_id) else { continue };
             // Nobody of another account can be asked about it.
             if candidate.provenance.as_str() != self.account().provider.account() {
@@ -37,7 +38,7 @@ impl Visit<'_> {
             let asked = self.moment();
             let (key, outcome) = (candidate.key(), self.look(&entity));
             let record = self.connector.record_sweep_outcome(&key, outcome);
-            let what = format!("{}: {outcome:?}", candidate.document_id);
+            let what = format!("record a sweep outcome: {}, {outcome:?}", candidate.document_id);
             if self.call(&what, record).await? == Some(CandidateState::Confirmed) {
                 self.delete(&entity, &key, asked).await?;
             }
@@ -49,14 +50,18 @@ impl Visit<'_> {
         let document = entity.document();
         if self.drawn(150) && !self.is_thorough {
             let failed = self.connector.record_sweep_apply_failure(key, "the graph is busy");
-            return self.call(&format!("{document}: can't apply"), failed).await.map(drop);
+            return self
+                .call(&format!("record an apply failure: {document}"), failed)
+                .await
+                .map(drop);
         }
         let begin = self.session.document(&document);
-        self.call(&format!("{document}: begin sweep"), begin.begin_document_sweep()).await?;
+        self.call(&format!("begin a sweep: {document}"), begin.begin_document_sweep()).await?;
         // Not every host asks once more: what it was told just now is good enough.
         let asked = Some(asked).filter(|_| self.drawn(400));
         self.end(entity, asked).await?;
-        self.call(&format!("{document}: applied"), self.connector.sweep_applied(key)).await
+        self.call(&format!("candidate applied: {document}"), self.connector.sweep_applied(key))
+            .await
     }
 
     fn is_shown(&self, entity: &Entity) -> bool {
@@ -84,8 +89,9 @@ impl Visit<'_> {
                     // is forgotten only when they are written anew, or nobody would find them.
                     SweepOutcome::Present if !self.is_shown(entity) => return Err(Stop::Unusable),
                     SweepOutcome::Present => {
+                        self.show_again(entity)?;
                         let abandon = handle.abandon_document_sweep();
-                        return self.call(&format!("{document}: abandon sweep"), abandon).await;
+                        return self.call(&format!("abandon a sweep: {document}"), abandon).await;
                     }
                 }
             }
@@ -100,15 +106,30 @@ impl Visit<'_> {
             asked,
         );
         let marks = self.world().audit.borrow().erasure.of(&document);
-        self.call(&format!("{document}: sweep"), handle.sweep_document_rows()).await?;
+        self.call(&format!("sweep a document: {document}"), handle.sweep_document_rows()).await?;
         self.world().audit.borrow_mut().erasure.erase(&document, marks);
+        Ok(())
+    }
+
+    /// It stays. Who deleted it in the graph has left its row, which has to be found when it goes
+    /// after all; what it shows is not known to be the newest.
+    fn show_again(&self, entity: &Entity) -> Step {
+        let mut graph = self.world().graph.borrow_mut();
+        let shown = Shown { version: String::new(), is_written: false };
+        if graph.get(entity).is_none() {
+            if !graph.put(entity, shown, self.token()) {
+                return Err(Stop::Late);
+            }
+            self.world().audit.borrow_mut().deletions.shown(entity);
+        }
         Ok(())
     }
 
     /// Finds the sweeps of this account that somebody has begun, and ends them.
     pub(super) async fn resume_sweeps(&mut self) -> Step {
-        let begun = self.worker.store.begun_sweeps(None, SWEEPS);
-        let begun = self.call("begun sweeps", begun).await?;
+        let before = Entity::before(self.at);
+        let begun = self.worker.store.begun_sweeps(Some(&before), SWEEPS);
+        let begun = self.call("list begun sweeps", begun).await?;
         let documents = begun.into_iter().map(|sweep| sweep.document_id);
         self.begun = documents
             .filter(|document| Entity::of(document).is_some_and(|of| of.account == self.at))
