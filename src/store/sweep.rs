@@ -301,7 +301,9 @@ impl ConnectorRef {
     }
 
     /// Records what the provider said of a candidate: absent confirms it, present withdraws it,
-    /// unknown lets it wait. Gives the state that it has now; none when it was withdrawn.
+    /// unknown lets it wait. Gives the state that it has now; none when it was withdrawn. One that
+    /// was confirmed stays confirmed when the next answer is unknown, while the entity may have come
+    /// back: delete on an answer of your own that says absent, not on the state alone.
     ///
     /// # Errors
     /// [`Error::NotFound`] when it is gone; retryable errors.

@@ -34,6 +34,8 @@ impl Faults {
             lose_acknowledgement: 15,
             lose_commit: 15,
             stall: 100,
+            full: 2,
+            rival: 10,
             ..Chances::NONE
         },
         provider: 15,
@@ -87,14 +89,25 @@ async fn strike(world: Rc<World>, host: Rc<Host>, blow: Blow) {
         Blow::Cut => {
             world.samples.down(host.number, blow);
             world.note(&host.name, format_args!("is cut off"));
+            // In the middle of a commit, if one comes: what became of it can't be asked before the
+            // connection is back, and by then its caller may have waited for too long.
+            let is_lost = world.chance(|chance| chance.per_mille(500));
+            let doubt = if is_lost { Fault::LoseCommit } else { Fault::LoseAcknowledgement };
+            life.faults.next_append(doubt);
+            let gate = Gate::new();
+            life.faults.stall_look_ups(gate.clone());
+            world.rest(50, 1_000).await;
             life.faults.set_offline(true);
-            world.rest(100, 10_000).await;
+            let longest =
+                world.chance(|chance| chance.weighted(&[(2, 2_000), (1, 10_000), (1, 50_000)]));
+            world.rest(100, longest).await;
             // A life that was ended meanwhile stays cut off.
             if host.life().is_some_and(|now| std::sync::Arc::ptr_eq(&now.faults, &life.faults)) {
                 life.faults.set_offline(false);
                 world.samples.up(host.number, blow);
                 world.note(&host.name, format_args!("is connected again"));
             }
+            gate.open();
         }
     }
 }

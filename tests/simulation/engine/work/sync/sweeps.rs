@@ -39,7 +39,9 @@ impl Visit<'_> {
             let (key, outcome) = (candidate.key(), self.look(&entity));
             let record = self.connector.record_sweep_outcome(&key, outcome);
             let what = format!("record a sweep outcome: {}, {outcome:?}", candidate.document_id);
-            if self.call(&what, record).await? == Some(CandidateState::Confirmed) {
+            let state = self.call(&what, record).await?;
+            // One that was confirmed earlier stays so, and what was gone then may have come back.
+            if state == Some(CandidateState::Confirmed) && outcome == SweepOutcome::Absent {
                 self.delete(&entity, &key, asked).await?;
             }
         }
