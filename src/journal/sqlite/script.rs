@@ -21,6 +21,7 @@ const MAX_JOINED_ROWS: usize = 24;
 /// A value of a statement. Without `Debug`, as it may be a secret.
 #[derive(Clone, Copy)]
 pub(super) enum Bind<'p> {
+    Null,
     Int(i64),
     Name(&'p StreamName),
     Bytes(&'p [u8]),
@@ -30,6 +31,7 @@ pub(super) enum Bind<'p> {
 impl Bind<'_> {
     fn add_to(self, arguments: &mut SqliteArguments) -> sqlx::Result<()> {
         let added = match self {
+            Self::Null => arguments.add(None::<i64>),
             Self::Int(int) => arguments.add(int),
             Self::Name(name) => arguments.add(StreamName::clone(name)),
             Self::Bytes(bytes) => arguments.add(bytes),
@@ -105,7 +107,7 @@ impl<'p> Script<'p> {
         let mut script = Self::default();
         let id = |name: &StreamName| Bind::Int(streams.get(name).copied().unwrap_or_default());
         for write in plan.streams.values().filter(|write| write.existed) {
-            if let Some(through) = write.erase_through.max(write.trim_through) {
+            if let Some(through) = write.cut_through() {
                 script.push(Shape::EraseEvents, [id(write.name), Bind::Int(through)]);
             }
             if write.erase_through.is_some() {
@@ -124,7 +126,13 @@ impl<'p> Script<'p> {
                 Bind::Bytes(write.head.command_id.as_bytes()),
                 Bind::Bytes(write.head.hash.as_bytes()),
             ];
-            script.push(Shape::Streams, binds);
+            let is_cut = write.cut_through().is_some();
+            let base = match &write.base {
+                Some(base) => [Bind::Int(base.version), Bind::Bytes(base.hash.as_bytes())],
+                None => [Bind::Null; 2],
+            };
+            let base = base.into_iter().filter(|_| is_cut);
+            script.push(Shape::Streams { is_cut }, binds.into_iter().chain(base));
         }
         for (position, write) in (last_position + 1..).zip(&plan.journal) {
             let binds = [
