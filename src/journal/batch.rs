@@ -242,8 +242,7 @@ fn write_part<'a>(
     });
     let trims = part.trim && part.snapshot.is_some();
     let version_before = head.version;
-    let starts_anew = version_before == 0 || part.events.first().is_some_and(|it| it.is_swept);
-    let base = (!starts_anew).then_some(Base { version: head.version, hash: head.hash });
+    let base = base_of(part, head);
     if part.erase || trims {
         plan.journal.retain(|write| write.stream != &part.stream);
     }
@@ -304,6 +303,12 @@ fn write_part<'a>(
     if snapshot.is_some() {
         write.snapshot = snapshot;
     }
+}
+
+/// What the events of a part follow when all before them goes.
+fn base_of(part: &Part, before: Head) -> Option<Base> {
+    let starts_anew = before.version == 0 || part.events.first().is_some_and(|it| it.is_swept);
+    (!starts_anew).then_some(Base { version: before.version, hash: before.hash })
 }
 
 /// The batch stamps a row, so its time must be greater than that of every batch that did.

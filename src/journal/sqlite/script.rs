@@ -12,7 +12,7 @@ use sqlx::{Arguments as _, AssertSqlSafe};
 use super::statements::{Shape, Texts, next_size};
 use crate::base::{StreamName, Timestamp};
 use crate::domain::{Row, RowKey, Value};
-use crate::journal::batch::Plan;
+use crate::journal::batch::{Plan, StreamWrite};
 
 /// A transaction of at most so many rows goes over as one text. More, and the texts would be so
 /// many that prepared ones are not found again.
@@ -118,21 +118,7 @@ impl<'p> Script<'p> {
             script.push(Shape::Trimmed, [Bind::Int(last_position)]);
         }
         for write in plan.streams.values() {
-            let binds = [
-                id(write.name),
-                Bind::Name(write.name),
-                Bind::Int(write.kind.number()),
-                Bind::Int(write.head.version),
-                Bind::Bytes(write.head.command_id.as_bytes()),
-                Bind::Bytes(write.head.hash.as_bytes()),
-            ];
-            let is_cut = write.cut_through().is_some();
-            let base = match &write.base {
-                Some(base) => [Bind::Int(base.version), Bind::Bytes(base.hash.as_bytes())],
-                None => [Bind::Null; 2],
-            };
-            let base = base.into_iter().filter(|_| is_cut);
-            script.push(Shape::Streams { is_cut }, binds.into_iter().chain(base));
+            script.push_head(id(write.name), write);
         }
         for (position, write) in (last_position + 1..).zip(&plan.journal) {
             let binds = [
@@ -171,6 +157,24 @@ impl<'p> Script<'p> {
             script.push(Shape::Commands, binds);
         }
         script
+    }
+
+    fn push_head(&mut self, id: Bind<'p>, write: &'p StreamWrite<'_>) {
+        let binds = [
+            id,
+            Bind::Name(write.name),
+            Bind::Int(write.kind.number()),
+            Bind::Int(write.head.version),
+            Bind::Bytes(write.head.command_id.as_bytes()),
+            Bind::Bytes(write.head.hash.as_bytes()),
+        ];
+        let is_cut = write.cut_through().is_some();
+        let base = match &write.base {
+            Some(base) => [Bind::Int(base.version), Bind::Bytes(base.hash.as_bytes())],
+            None => [Bind::Null; 2],
+        };
+        let base = base.into_iter().filter(|_| is_cut);
+        self.push(Shape::Streams { is_cut }, binds.into_iter().chain(base));
     }
 
     /// The last change of each row.

@@ -106,23 +106,7 @@ impl Shape {
             Self::Stamped => {
                 sql.push_str("UPDATE connector_meta SET value = ? WHERE key = 'stamped_at'");
             }
-            Self::Streams { is_cut } => {
-                sql.push_str(
-                    "INSERT INTO connector_stream \
-                     (stream, name, kind, version, last_command_id, hash",
-                );
-                sql.push_str(if is_cut { ", base_version, base_hash) " } else { ") " });
-                write_values(sql, rows, if is_cut { "(?,?,?,?,?,?,?,?)" } else { "(?,?,?,?,?,?)" });
-                sql.push_str(
-                    " ON CONFLICT (stream) DO UPDATE SET version = excluded.version, \
-                     last_command_id = excluded.last_command_id, hash = excluded.hash",
-                );
-                if is_cut {
-                    sql.push_str(
-                        ", base_version = excluded.base_version, base_hash = excluded.base_hash",
-                    );
-                }
-            }
+            Self::Streams { is_cut } => write_heads(sql, is_cut, rows),
             Self::Journal => {
                 sql.push_str(
                     "INSERT INTO connector_journal (position, stream, stream_version, event_type, \
@@ -165,6 +149,21 @@ fn write_values(sql: &mut String, rows: usize, row: &str) {
     for at in 0..rows {
         sql.push_str(if at == 0 { "" } else { "," });
         sql.push_str(row);
+    }
+}
+
+fn write_heads(sql: &mut String, is_cut: bool, rows: usize) {
+    sql.push_str(
+        "INSERT INTO connector_stream (stream, name, kind, version, last_command_id, hash",
+    );
+    sql.push_str(if is_cut { ", base_version, base_hash) " } else { ") " });
+    write_values(sql, rows, if is_cut { "(?,?,?,?,?,?,?,?)" } else { "(?,?,?,?,?,?)" });
+    sql.push_str(
+        " ON CONFLICT (stream) DO UPDATE SET version = excluded.version, \
+         last_command_id = excluded.last_command_id, hash = excluded.hash",
+    );
+    if is_cut {
+        sql.push_str(", base_version = excluded.base_version, base_hash = excluded.base_hash");
     }
 }
 
