@@ -1,12 +1,15 @@
 -- The journal: events, heads and snapshots. Streams have small integer ids, because the leaves of
--- the unique index on (stream, stream_version) are what a busy writer dirties most.
+-- the unique index on (stream, stream_version) are what a busy writer dirties most. The base is the
+-- newest event that was cut off; both of its columns are NULL while none was.
 CREATE TABLE connector_stream (
   stream INTEGER PRIMARY KEY,
   name TEXT NOT NULL UNIQUE,
   kind INTEGER NOT NULL,
   version INTEGER NOT NULL,
   last_command_id BLOB NOT NULL,
-  hash BLOB NOT NULL
+  hash BLOB NOT NULL,
+  base_version INTEGER,
+  base_hash BLOB
 ) STRICT;
 
 -- AUTOINCREMENT: a position is never given twice, also after the newest event is erased.

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use uuid::Uuid;
 
 use super::chain::{ChainHash, EventHashInput, snapshot_checksum, start_hash};
-use super::port::{Append, AppendOutcome, CommandRecord, Expected, Head, NewEvent, Part};
+use super::port::{Append, AppendOutcome, Base, CommandRecord, Expected, Head, NewEvent, Part};
 use crate::base::planted::{PlantedBug, is_planted};
 use crate::base::{Digest, StreamKind, StreamName, Timestamp};
 use crate::domain::{Fence, Row, RowChange, RowKey, Value};
@@ -76,8 +76,18 @@ pub struct StreamWrite<'a> {
     pub erase_through: Option<i64>,
     /// Stored events up to this version are deleted, and count as trimmed in the feed.
     pub trim_through: Option<i64>,
+    /// The stream's base behind what is deleted; none where the chain starts anew.
+    pub base: Option<Base>,
     /// The snapshot to write.
     pub snapshot: Option<SnapshotWrite<'a>>,
+}
+
+impl StreamWrite<'_> {
+    /// Stored events up to this version are deleted, and the base is written.
+    #[must_use]
+    pub fn cut_through(&self) -> Option<i64> {
+        self.erase_through.max(self.trim_through)
+    }
 }
 
 /// What a batch writes: everything of the appends that passed, folded.
@@ -232,6 +242,7 @@ fn write_part<'a>(
     });
     let trims = part.trim && part.snapshot.is_some();
     let version_before = head.version;
+    let base = base_of(part, head);
     if part.erase || trims {
         plan.journal.retain(|write| write.stream != &part.stream);
     }
@@ -275,6 +286,7 @@ fn write_part<'a>(
         head,
         erase_through: None,
         trim_through: None,
+        base: None,
         snapshot: None,
     });
     write.head = head;
@@ -285,9 +297,18 @@ fn write_part<'a>(
     if trims {
         write.trim_through = Some(version_before);
     }
+    if part.erase || trims {
+        write.base = base;
+    }
     if snapshot.is_some() {
         write.snapshot = snapshot;
     }
+}
+
+/// What the events of a part follow when all before them goes.
+fn base_of(part: &Part, before: Head) -> Option<Base> {
+    let starts_anew = before.version == 0 || part.events.first().is_some_and(|it| it.is_swept);
+    (!starts_anew).then_some(Base { version: before.version, hash: before.hash })
 }
 
 /// The batch stamps a row, so its time must be greater than that of every batch that did.

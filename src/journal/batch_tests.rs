@@ -243,5 +243,8 @@ fn a_trim_takes_the_events_before_it_and_keeps_its_own() {
     let stream = name("a");
     let write = &judged.plan.streams[&stream];
     assert_eq!(write.trim_through, Some(2));
+    let untrimmed = judge(&batch[..1], &View::default(), Timestamp::default());
+    let second = untrimmed.plan.journal.last().unwrap();
+    assert_eq!(write.base, Some(Base { version: 2, hash: second.hash }));
     assert_eq!(write.snapshot.as_ref().map(|snapshot| snapshot.version), Some(3));
 }

@@ -10,7 +10,7 @@ use std::fmt;
 use super::chain::{ChainHash, EventHashInput, snapshot_checksum, start_hash};
 use super::codec::{decode_event, decode_snapshot};
 use super::owners::{RowPages, rows_of};
-use super::port::{Expected, JournalRecord, Loaded, SnapshotRecord, Storage};
+use super::port::{Base, Expected, JournalRecord, Loaded, SnapshotRecord, Storage};
 use crate::base::{Error, Result, StreamKey};
 use crate::domain::{Aggregate, ContentRef, Row, RowKey, StoredEvent, Table, Value};
 
@@ -88,7 +88,7 @@ async fn complete<A: Aggregate>(
             if !are_all_there::<A>(&events) {
                 return Err(error);
             }
-            match fold(key, &Loaded { head, snapshot: None, events }) {
+            match fold(key, &Loaded { head, base: None, snapshot: None, events }) {
                 Ok(folded) => folded,
                 Err(error) => return Ok((Err(error), false)),
             }
@@ -159,6 +159,9 @@ pub fn fold<A: Aggregate>(key: &StreamKey, loaded: &Loaded) -> Result<LoadedStat
         }
         state = decode_snapshot(snapshot.schema, &snapshot.payload)?;
         chain = Chain { version: snapshot.version, hash: snapshot.hash };
+        if loaded.base.is_some_and(|base| !reaches(snapshot, base)) {
+            return Err(damaged(key, "its snapshot does not go with what was cut off"));
+        }
     }
     for record in &loaded.events {
         let changed = || damaged(key, format_args!("its event {} was changed", record.version));
@@ -240,6 +243,12 @@ pub(super) fn hash_of(record: &JournalRecord, previous: &ChainHash) -> ChainHash
 pub(super) fn is_whole(stream: &str, snapshot: &SnapshotRecord) -> bool {
     let SnapshotRecord { version, schema, payload, hash, checksum } = snapshot;
     snapshot_checksum(stream, *version, *schema, payload, hash) == *checksum
+}
+
+/// The snapshot can stand for events that were cut off up to this base.
+fn reaches(snapshot: &SnapshotRecord, base: Base) -> bool {
+    base.version < snapshot.version
+        || (base.version, base.hash) == (snapshot.version, snapshot.hash)
 }
 
 /// The events reach back to the stream's start, or to the event that stands for erased history.

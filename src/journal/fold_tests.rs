@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::*;
 use crate::base::{ConnectorName, DocumentId, Json, OwnerDid, Timestamp};
 use crate::domain::document::{Document, DocumentEvent, EntityTrimSet};
-use crate::journal::memory::{MemoryJournal, MemoryStorage, Tables};
+use crate::journal::memory::{MemoryJournal, MemoryStorage, Stream, Tables};
 use crate::journal::port::{Append, AppendOutcome, NewEvent, NewSnapshot, Part};
 use crate::journal::world::{connector, copy, document, put_copy, run, set_trim, world};
 use crate::journal::{encode_event, encode_snapshot};
@@ -124,6 +124,23 @@ async fn a_damaged_snapshot_falls_back_to_the_events_if_they_are_all_there() {
     assert_eq!(storage.cut_history(cut).await.unwrap(), 2);
     let refused = load_state::<Document>(&storage, &key()).await.unwrap_err();
     assert!(refused.to_string().contains("document d: its snapshot"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_snapshot_that_does_not_reach_what_was_cut_off_is_refused() {
+    let cut = crate::journal::HistoryCut { recorded_before: Timestamp::from_millis(8), limit: 9 };
+    let cases: [fn(&mut Stream); 2] = [
+        |stream| stream.base.as_mut().unwrap().hash = stream.head.hash,
+        |stream| stream.base.as_mut().unwrap().version += 1,
+    ];
+    for spoil in cases {
+        let (journal, storage) = three(true).await;
+        assert_eq!(storage.cut_history(cut).await.unwrap(), 2);
+        assert_eq!(load_state::<Document>(&storage, &key()).await.unwrap().tail_len, 1);
+        journal.tamper(|tables| spoil(tables.streams.get_mut(&key().stream_name()).unwrap()));
+        let refused = load_state::<Document>(&storage, &key()).await.unwrap_err();
+        assert!(refused.to_string().contains("its snapshot does not go with"), "{refused}");
+    }
 }
 
 /// What is done to the stored tables, and what the refusal says.

@@ -146,33 +146,34 @@ struct Walk<'a, A> {
 
 impl<'a, A: Aggregate> Walk<'a, A> {
     fn start(key: &'a StreamKey, stored: &'a Stored) -> Self {
-        let snapshot = stored.loaded.snapshot.as_ref();
+        let Loaded { head, base, snapshot, .. } = &stored.loaded;
+        let first = stored.events.first();
+        let starts =
+            first.is_some_and(|first| first.version == 1 || restarts::<A>(&stored.name, first));
         let mut walk = Self {
             key,
             stored,
             chain: Chain::start(&stored.name),
-            state: Some(A::default()),
+            state: starts.then(A::default),
             at_snapshot: None,
             damages: Vec::new(),
             stamps: Stamps::new(),
         };
-        let first = stored.events.first();
-        if first.is_some_and(|first| first.version == 1 || restarts::<A>(&stored.name, first)) {
+        if starts {
             return walk;
         }
-        // The start is gone: the snapshot stands in for it, or the first event must be believed.
-        walk.state = None;
-        let first_version = first.map(|first| first.version);
-        match snapshot {
-            Some(snapshot) if first_version.is_none_or(|first| first - 1 == snapshot.version) => {
-                walk.chain = Chain { version: snapshot.version, hash: snapshot.hash };
-            }
-            Some(snapshot) if first_version.is_some_and(|first| first <= snapshot.version) => {}
-            _ => {
-                let head = stored.loaded.head.map_or(0, |head| head.version);
-                let version = first_version.unwrap_or(head);
-                walk.damages.push(Damage::HistoryMissing { stream: stored.name.clone(), version });
-            }
+        // The start is gone: it was cut off up to the base, and the snapshot stands in for it.
+        let is_cut = match (base, snapshot) {
+            (Some(base), Some(snapshot)) => base.version <= snapshot.version,
+            _ => false,
+        };
+        if !is_cut {
+            let newest = head.map_or(0, |head| head.version);
+            let version = first.map_or(newest, |first| first.version);
+            walk.damages.push(Damage::HistoryMissing { stream: stored.name.clone(), version });
+        }
+        if let Some(base) = base {
+            walk.chain = Chain { version: base.version, hash: base.hash };
         }
         walk
     }
@@ -180,6 +181,9 @@ impl<'a, A: Aggregate> Walk<'a, A> {
     fn take_events(&mut self) {
         let stored = self.stored;
         let snapshot_version = stored.loaded.snapshot.as_ref().map(|snapshot| snapshot.version);
+        if Some(self.chain.version) == snapshot_version {
+            self.at_snapshot = Some((self.chain.hash, None));
+        }
         for (at, record) in stored.events.iter().enumerate() {
             self.take(record, at == 0);
             if Some(record.version) == snapshot_version {
@@ -191,20 +195,21 @@ impl<'a, A: Aggregate> Walk<'a, A> {
     fn take(&mut self, record: &JournalRecord, is_first: bool) {
         let (stream, version) = (&self.stored.name, record.version);
         let before = self.chain;
-        let is_behind_a_cut = is_first && self.state.is_none() && before.version + 1 != version;
-        let is_gap = !is_first && before.version + 1 != version;
+        let starts = is_first && self.state.is_some();
+        let is_gap = Some(version) != before.version.checked_add(1) && !starts;
         let link = self.chain.take(stream, record);
         let event = decode_event::<A::Event>(record.event_type, record.schema, &record.payload);
-        if is_gap {
+        // Where there is no base, all that is before the first event is named as missing already.
+        if is_gap && before.version > 0 {
             let version = before.version.saturating_add(1);
             self.damages.push(Damage::EventsMissing { stream: stream.clone(), version });
             self.state = None;
         }
-        // The hash before the first event behind a cut, or behind a gap, is not known.
+        // The hash before an event behind a gap is not known.
         let is_linked = match link {
             Some(Link::Next) => true,
             Some(Link::Restarted) => event.as_ref().is_ok_and(StoredEvent::is_swept),
-            None => is_behind_a_cut || is_gap,
+            None => is_gap,
         };
         if !is_linked {
             self.damages.push(Damage::EventChanged { stream: stream.clone(), version });

@@ -37,8 +37,8 @@ pub use damage::{Damage, RowName};
 pub use fold::{LoadedState, fold, load_state};
 pub use memory::MemoryJournal;
 pub use port::{
-    Append, AppendOutcome, BatchError, BoxFuture, CommandRecord, Compare, DueCandidates, DuePage,
-    Expected, Filter, Head, Heads, HistoryCut, JournalRecord, Lineage, Loaded, NewEvent,
+    Append, AppendOutcome, Base, BatchError, BoxFuture, CommandRecord, Compare, DueCandidates,
+    DuePage, Expected, Filter, Head, Heads, HistoryCut, JournalRecord, Lineage, Loaded, NewEvent,
     NewSnapshot, Order, Part, RowQuery, SnapshotRecord, Storage, StreamPage,
 };
 #[cfg(feature = "postgres")]

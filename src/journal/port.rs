@@ -40,6 +40,15 @@ impl Head {
     }
 }
 
+/// Where the chain of a stream goes on whose oldest events were cut off: the newest of those.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Base {
+    /// Its version.
+    pub version: i64,
+    /// The chain hash at it.
+    pub hash: ChainHash,
+}
+
 /// The head that a decision was made on. The version alone is not enough: of two pipelined appends
 /// the first may lose to another host, and the second would then match by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,6 +219,8 @@ pub struct SnapshotRecord {
 pub struct Loaded {
     /// The head, if the stream has one.
     pub head: Option<Head>,
+    /// What the first event that is there follows; none where the chain starts with it.
+    pub base: Option<Base>,
     /// The newest snapshot.
     pub snapshot: Option<SnapshotRecord>,
     /// The events behind the snapshot (all there are, without one), in order.

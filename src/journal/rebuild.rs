@@ -12,7 +12,9 @@ use super::fold::{MAX_LOADS, is_intact};
 use super::inspect::{Inspected, StreamRows, inspect};
 use super::owners::{RowPages, all_rows, owner_of, rows_of};
 use super::port::{Expected, Storage};
-use super::verify::{StreamWalk, different_columns, expected_of, orphans, read_stream, standing};
+use super::verify::{
+    StreamWalk, different_columns, expected_of, orphans, read_stream, standing, still_stands,
+};
 use crate::base::{Error, Result, StreamKind, StreamName};
 use crate::domain::{ContentRef, Row, RowChange, RowKey, Table, Value};
 
@@ -113,7 +115,7 @@ impl Work<'_> {
                 self.rebuild_rows(&**rows).await?;
                 self.flush().await?;
             }
-            if standing(self.storage, name).await? == expected {
+            if still_stands(self.storage, &stored).await? {
                 self.report.damages.extend(damages);
                 return Ok((expected, rows.map(|rows| rows.secret_row())));
             }

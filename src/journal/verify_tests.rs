@@ -2,9 +2,12 @@
 
 use super::*;
 use crate::base::Timestamp;
-use crate::domain::Value;
+use crate::domain::document::Document;
+use crate::domain::{Aggregate, Value};
 use crate::journal::memory::{MemoryJournal, MemoryStorage, Stream, Tables};
+use crate::journal::port::{Append, NewEvent, NewSnapshot, Part};
 use crate::journal::world::{SECRET_STATES, connector, document, tables, world};
+use crate::journal::{decode_event, encode_snapshot, load_state};
 
 fn stream<'a>(tables: &'a mut Tables, key: &StreamKey) -> &'a mut Stream {
     tables.streams.get_mut(&key.stream_name()).unwrap()
@@ -160,7 +163,7 @@ async fn what_this_program_does_not_know_is_named_and_stops_nothing_else() {
 async fn a_damaged_start_behind_a_cut_is_still_found() {
     let cases: [(Spoil, &str); 3] = [
         (|tables| event(tables, 4).payload[2] ^= 1, "event 4 was changed"),
-        (|tables| remove_events(tables, 4..=4), "what was before 5 is missing"),
+        (|tables| remove_events(tables, 4..=4), "events from 4 are missing"),
         (
             |tables| stream(tables, &document("long")).snapshot = None,
             "what was before 4 is missing",
@@ -171,6 +174,111 @@ async fn a_damaged_start_behind_a_cut_is_still_found() {
         let found = found(&journal, &storage, spoil).await;
         assert!(found.iter().any(|damage| damage.ends_with(expected)), "{found:?}");
     }
+}
+
+/// Takes a snapshot of the document `long` where it stands.
+async fn renew_snapshot(storage: &MemoryStorage) {
+    let key = document("long");
+    let loaded = load_state::<Document>(storage, &key).await.unwrap();
+    let payload = encode_snapshot(&loaded.state).unwrap();
+    let snapshot = NewSnapshot { schema: 1, payload };
+    storage.write_snapshot(&key.stream_name(), loaded.expected, snapshot).await.unwrap();
+}
+
+/// The document `long`, cut up to its event 3, and whole up to 5 with a snapshot there.
+async fn cut_by_retention() -> (MemoryJournal, MemoryStorage) {
+    let (journal, storage) = world(true).await;
+    renew_snapshot(&storage).await;
+    (journal, storage)
+}
+
+/// The same, cut by an append: the first event that is left is the one that it wrote.
+async fn cut_by_a_trim() -> (MemoryJournal, MemoryStorage) {
+    let (journal, storage) = world(false).await;
+    let (key, mut state) = (document("long"), Document::default());
+    let cut = journal.tamper(|tables| {
+        let stream = tables.streams.remove(&key.stream_name()).unwrap();
+        let events: Vec<_> =
+            stream.positions.values().map(|at| tables.journal.remove(at).unwrap()).collect();
+        events
+    });
+    let mut expected = Expected::NONE;
+    for record in cut {
+        state.apply(&decode_event(record.event_type, record.schema, &record.payload).unwrap());
+        let trim = record.version == 4;
+        let payload = encode_snapshot(&state).unwrap();
+        let part = Part {
+            stream: record.stream,
+            kind: StreamKind::Document,
+            expected,
+            events: vec![NewEvent {
+                event_type: record.event_type,
+                schema: record.schema,
+                payload: record.payload,
+                is_swept: false,
+            }],
+            rows: Vec::new(),
+            snapshot: (record.version >= 4).then_some(NewSnapshot { schema: 1, payload }),
+            erase: false,
+            trim,
+        };
+        let command_id = record.command_id;
+        let (fences, absent) = (Vec::new(), Vec::new());
+        let append = Append { command_id, record: None, parts: vec![part], fences, absent };
+        storage.append(&[append], record.recorded_at).await.unwrap();
+        expected = Expected { version: record.version, command_id };
+    }
+    (journal, storage)
+}
+
+#[tokio::test]
+async fn the_first_event_behind_a_cut_is_proven_also_when_a_newer_snapshot_stands() {
+    let cases: [(Spoil, &[&str]); 9] = [
+        (|_| (), &[]),
+        (|tables| event(tables, 4).payload[2] ^= 1, &["event 4 was changed"]),
+        (|tables| event(tables, 4).command_id = uuid::Uuid::nil(), &["event 4 was changed"]),
+        (
+            |tables| {
+                let fifth = event(tables, 5).payload.clone();
+                let fourth = std::mem::replace(&mut event(tables, 4).payload, fifth);
+                event(tables, 5).payload = fourth;
+            },
+            &["event 4 was changed", "event 5 was changed"],
+        ),
+        (
+            |tables| {
+                let fourth = event(tables, 4);
+                fourth.payload[2] ^= 1;
+                fourth.hash = crate::journal::fold::hash_of(fourth, &fourth.hash);
+            },
+            &["event 4 was changed", "event 5 was changed"],
+        ),
+        (|tables| remove_events(tables, 4..=4), &["events from 4 are missing"]),
+        (|tables| remove_events(tables, 4..=5), &["it does not end at 5 as its head says"]),
+        (|tables| stream(tables, &document("long")).base = None, &["what was before 4 is missing"]),
+        (
+            |tables| {
+                let hash = event(tables, 5).hash;
+                stream(tables, &document("long")).base.as_mut().unwrap().hash = hash;
+            },
+            &["event 4 was changed"],
+        ),
+    ];
+    for (at, (spoil, expected)) in cases.into_iter().enumerate() {
+        let worlds = [cut_by_retention().await, cut_by_a_trim().await];
+        for (by, (journal, storage)) in worlds.into_iter().enumerate() {
+            let expected = expected.iter().map(|text| format!("stream \"document:long\": {text}"));
+            let found = found(&journal, &storage, spoil).await;
+            assert_eq!(found, expected.collect::<Vec<_>>(), "case {at} of {by}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_lost_start_is_named_where_nothing_was_cut() {
+    let (journal, storage) = world(false).await;
+    let found = found(&journal, &storage, |tables| remove_events(tables, 1..=2)).await;
+    assert_eq!(found, [r#"stream "document:long": what was before 3 is missing"#]);
 }
 
 #[tokio::test]

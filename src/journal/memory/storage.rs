@@ -69,6 +69,7 @@ fn load(tables: &Tables, name: &str) -> Loaded {
     let from = stream.snapshot.as_ref().map_or(0, |snapshot| snapshot.version);
     Loaded {
         head: Some(stream.head),
+        base: stream.base,
         snapshot: stream.snapshot.clone(),
         events: tables.events_behind(stream, from),
     }

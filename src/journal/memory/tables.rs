@@ -13,7 +13,7 @@ use crate::journal::batch::{
     stamps,
 };
 use crate::journal::port::{
-    Append, AppendOutcome, CommandRecord, Expected, Head, HistoryCut, JournalRecord, Lineage,
+    Append, AppendOutcome, Base, CommandRecord, Expected, Head, HistoryCut, JournalRecord, Lineage,
     SnapshotRecord,
 };
 
@@ -49,6 +49,8 @@ pub struct Stream {
     pub kind: i64,
     /// Its newest event.
     pub head: Head,
+    /// Its newest event that was cut off.
+    pub base: Option<Base>,
     /// The positions of its events that are there, by version.
     pub positions: BTreeMap<i64, i64>,
     /// Its newest snapshot.
@@ -144,6 +146,7 @@ impl Tables {
         let stream = self.streams.entry(write.name.clone()).or_insert_with(|| Stream {
             kind: write.kind.number(),
             head: write.head,
+            base: None,
             positions: BTreeMap::new(),
             snapshot: None,
         });
@@ -154,7 +157,8 @@ impl Tables {
         if write.erase_through.is_some() {
             stream.snapshot = None;
         }
-        if let Some(through) = write.erase_through.max(write.trim_through) {
+        if let Some(through) = write.cut_through() {
+            stream.base = write.base;
             let kept = stream.positions.split_off(&through.saturating_add(1));
             for position in std::mem::replace(&mut stream.positions, kept).into_values() {
                 self.journal.remove(&position);
@@ -268,7 +272,9 @@ impl Tables {
             streams_left -= 1;
             for (version, position) in versions {
                 stream.positions.remove(&version);
-                self.journal.remove(&position);
+                if let Some(record) = self.journal.remove(&position) {
+                    stream.base = Some(Base { version, hash: record.hash });
+                }
                 self.trimmed_up_to = self.trimmed_up_to.max(position);
                 gone += 1;
             }

@@ -26,7 +26,10 @@ use crate::journal::file::{Copy, in_background};
 /// made of the server's own ids.
 const JOURNAL: &[(&str, &str)] = &[
     ("connector_meta", "key, value"),
-    ("connector_stream", "stream, name, kind, version, last_command_id, hash"),
+    (
+        "connector_stream",
+        "stream, name, kind, version, last_command_id, hash, base_version, base_hash",
+    ),
     (
         "connector_journal",
         "position, stream, stream_version, event_type, event_schema, payload, command_id, \

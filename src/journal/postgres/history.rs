@@ -8,7 +8,9 @@ use tokio::time::interval;
 use uuid::Uuid;
 
 use super::query::{self, bound};
-use super::read::{blob_digest, blob_uuid, event_of, get, head_of, int, row_of, snapshot_of, text};
+use super::read::{
+    base_of, blob_digest, blob_uuid, event_of, get, head_of, int, row_of, snapshot_of, text,
+};
 use super::readers::Readers;
 use super::statement::Statement;
 use crate::base::{Error, Result, StreamName, Timestamp};
@@ -27,11 +29,11 @@ const HELD_BACK: &str = "connector_store_feed_held_back_positions";
 
 /// Head, snapshot and tail of streams as one statement, so that they are of one moment. The first
 /// column says what a line is, the next are an event's columns, then come a snapshot's checksum and
-/// the stream's name.
+/// the stream's name. A head has its base in the columns of the position and the checksum.
 const LOAD: &str = "\
-SELECT 0::bigint AS part, kind, 0::bigint AS position, version, 0::bigint AS event_type, \
+SELECT 0::bigint AS part, kind, base_version AS position, version, 0::bigint AS event_type, \
   0::bigint AS event_schema, ''::bytea AS payload, last_command_id AS command_id, \
-  0::bigint AS recorded_at, hash, ''::bytea AS checksum, name \
+  0::bigint AS recorded_at, hash, base_hash AS checksum, name \
 FROM connector_stream WHERE name = ANY ($1) AND version > 0 \
 UNION ALL \
 SELECT 1, s.kind, 0, n.stream_version, 0, n.schema, n.payload, ''::bytea, 0, n.hash, n.checksum, \
@@ -78,6 +80,7 @@ impl Readers {
                 0 => {
                     let (version, command_id) = (int(row, 3)?, blob_uuid(row, 7)?);
                     loaded.head = Some(Head { version, command_id, hash: blob_digest(row, 9)? });
+                    loaded.base = base_of(row, 2, 10)?;
                 }
                 1 => loaded.snapshot = Some(snapshot_of(row, [3, 5, 6, 9, 10])?),
                 _ => loaded.events.push(event_of(row, 2, name.into(), int(row, 1)?)?),

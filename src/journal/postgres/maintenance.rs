@@ -24,13 +24,17 @@ ORDER BY n.stream LIMIT $2";
 
 /// The first event that is not old ends the cut, whatever the clock did behind it.
 const CUT: &str = "\
-DELETE FROM connector_journal WHERE position IN ( \
+WITH gone AS (DELETE FROM connector_journal WHERE position IN ( \
  SELECT j.position FROM connector_snapshot AS n \
  JOIN connector_journal AS j ON j.stream = n.stream \
  WHERE j.stream_version <= n.stream_version AND j.stream_version < coalesce( \
    (SELECT min(k.stream_version) FROM connector_journal AS k \
     WHERE k.stream = n.stream AND k.recorded_at >= $1), 9223372036854775807) \
- AND n.stream = ANY ($2)) RETURNING position";
+ AND n.stream = ANY ($2)) RETURNING position, stream, stream_version, hash), \
+rebased AS (UPDATE connector_stream AS s SET base_version = v.stream_version, base_hash = v.hash \
+ FROM (SELECT DISTINCT ON (stream) * FROM gone ORDER BY stream, stream_version DESC) AS v \
+ WHERE s.stream = v.stream) \
+SELECT position FROM gone";
 
 impl Readers {
     /// The streams that a cut will shorten. A reader looks for them, so that the writer need not.

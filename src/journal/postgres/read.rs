@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::fault::storage_error;
 use crate::base::{Digest, Error, Result, StreamName, Timestamp};
 use crate::domain::{ColumnType, Row, Table, Value};
-use crate::journal::{Head, JournalRecord, SnapshotRecord};
+use crate::journal::{Base, Head, JournalRecord, SnapshotRecord};
 
 /// A value of a column.
 pub(super) fn get<'r, T>(row: &'r PgRow, at: usize) -> Result<T>
@@ -45,6 +45,12 @@ pub(super) fn head_of(row: &PgRow, from: usize) -> Result<Head> {
         command_id: blob_uuid(row, from + 1)?,
         hash: blob_digest(row, from + 2)?,
     })
+}
+
+/// The base of a stream, from its two columns.
+pub(super) fn base_of(row: &PgRow, version: usize, hash: usize) -> Result<Option<Base>> {
+    let version: Option<i64> = get(row, version)?;
+    version.map(|version| Ok(Base { version, hash: blob_digest(row, hash)? })).transpose()
 }
 
 /// An event from eight columns: position, version, type, schema, payload, command id, time, hash.

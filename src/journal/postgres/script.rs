@@ -68,7 +68,7 @@ impl Script {
     ) -> sqlx::Result<Self> {
         let mut script = Self::new();
         let written: Vec<_> = plan.streams.values().filter(|write| write.existed).collect();
-        let through = |write: &&&StreamWrite<'_>| write.erase_through.max(write.trim_through);
+        let through = |write: &&&StreamWrite<'_>| write.cut_through();
         let cut: Vec<_> = written.iter().filter(|write| through(write).is_some()).collect();
         if !cut.is_empty() {
             script.part("DELETE FROM connector_journal AS j USING unnest(");
@@ -80,6 +80,11 @@ impl Script {
                 ") AS v (stream, through) \
                  WHERE j.stream = v.stream AND j.stream_version <= v.through)",
             );
+        }
+        let rebased: Vec<&StreamWrite<'_>> =
+            plan.streams.values().filter(|write| write.cut_through().is_some()).collect();
+        if !rebased.is_empty() {
+            script.add_bases(&rebased, ids)?;
         }
         let erased = written.iter().filter(|write| write.erase_through.is_some());
         let erased: Vec<i64> = erased.map(|write| id_of(ids, write.name)).collect();
@@ -113,6 +118,29 @@ impl Script {
         script.add_rows(&plan.rows, absent)?;
         script.add_commands(plan, now)?;
         Ok(script)
+    }
+
+    /// Here and not with the heads, as few appends have one. A stream whose first events these are has
+    /// a head by now.
+    fn add_bases(
+        &mut self,
+        rebased: &[&StreamWrite<'_>],
+        ids: &HashMap<StreamName, i64>,
+    ) -> sqlx::Result<()> {
+        self.part(
+            "UPDATE connector_stream AS s SET base_version = v.version, base_hash = v.hash \
+             FROM unnest(",
+        );
+        let streams = rebased.iter();
+        self.statement.bind(streams.clone().map(|at| id_of(ids, at.name)).collect::<Vec<i64>>())?;
+        self.statement.push(", ");
+        let versions = streams.clone().map(|at| at.base.map(|base| base.version));
+        self.statement.bind(versions.collect::<Vec<Option<i64>>>())?;
+        self.statement.push(", ");
+        let hashes = streams.map(|at| at.base.as_ref().map(|base| base.hash.as_bytes().as_slice()));
+        self.statement.bind(hashes.collect::<Vec<Option<&[u8]>>>())?;
+        self.statement.push(") AS v (stream, version, hash) WHERE s.stream = v.stream)");
+        Ok(())
     }
 
     fn add_heads(

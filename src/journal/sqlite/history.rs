@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::query;
 use super::read::{
-    blob_digest, blob_uuid, bytes, event_of, head_of, int, row_of, snapshot_of, text,
+    base_of, blob_digest, blob_uuid, bytes, event_of, head_of, int, row_of, snapshot_of, text,
 };
 use super::readers::Readers;
 use super::statements::{MAX_STATEMENT_ROWS, write_key_match, write_list, write_names};
@@ -15,10 +15,11 @@ use crate::domain::{Row, RowKey};
 use crate::journal::{CommandRecord, Expected, Heads, JournalRecord, Loaded, RowQuery, StreamPage};
 
 /// Head, snapshot and tail as one statement, so that they are of one moment. The first column says
-/// what a line is, the rest are an event's columns, the last a snapshot's checksum.
+/// what a line is, the rest are an event's columns, the last a snapshot's checksum. A head has its
+/// base in the columns of the position and the checksum.
 const LOAD: &str = "\
-SELECT 0 AS part, kind, 0 AS position, version, 0 AS event_type, 0 AS event_schema, \
-  x'' AS payload, last_command_id AS command_id, 0 AS recorded_at, hash, x'' AS checksum \
+SELECT 0 AS part, kind, base_version AS position, version, 0 AS event_type, 0 AS event_schema, \
+  x'' AS payload, last_command_id AS command_id, 0 AS recorded_at, hash, base_hash AS checksum \
 FROM connector_stream WHERE name = ?1 \
 UNION ALL \
 SELECT 1, s.kind, 0, n.stream_version, 0, n.schema, n.payload, x'', 0, n.hash, n.checksum \
@@ -55,6 +56,7 @@ impl Readers {
                     let (version, command_id) = (int(row, 3)?, blob_uuid(row, 7)?);
                     let hash = blob_digest(row, 9)?;
                     loaded.head = Some(crate::journal::Head { version, command_id, hash });
+                    loaded.base = base_of(row, 2, 10)?;
                 }
                 1 => loaded.snapshot = Some(snapshot_of(row, [3, 5, 6, 9, 10])?),
                 _ => loaded.events.push(event_of(row, 2, name.clone(), int(row, 1)?)?),

@@ -32,6 +32,15 @@ WHERE (SELECT j.recorded_at FROM connector_journal AS j \
        ORDER BY j.stream_version LIMIT 1) < ? \
 ORDER BY n.stream LIMIT ?";
 
+/// What a cut removes of streams whose list goes behind it. The first event that is not old ends the
+/// cut, whatever the clock did behind it.
+const CUT: &str = "\
+FROM connector_snapshot AS n CROSS JOIN connector_journal AS j ON j.stream = n.stream \
+WHERE j.stream_version <= n.stream_version AND j.stream_version < coalesce( \
+  (SELECT min(k.stream_version) FROM connector_journal AS k \
+   WHERE k.stream = n.stream AND k.recorded_at >= ?), 9223372036854775807) \
+AND n.stream IN ";
+
 impl Readers {
     /// The streams that a cut will shorten. A reader looks for them, so that the writer need not.
     pub(super) async fn find_cuts(&self, cut: HistoryCut) -> Result<Vec<i64>> {
@@ -199,24 +208,25 @@ async fn cut_streams(
     streams: &[i64],
     recorded_before: Timestamp,
 ) -> sqlx::Result<Vec<sqlx::sqlite::SqliteRow>> {
-    // The first event that is not old ends the cut, whatever the clock did behind it.
-    let mut sql = String::from(
-        "DELETE FROM connector_journal WHERE position IN ( \
-         SELECT j.position FROM connector_snapshot AS n \
-         CROSS JOIN connector_journal AS j ON j.stream = n.stream \
-         WHERE j.stream_version <= n.stream_version AND j.stream_version < coalesce( \
-           (SELECT min(k.stream_version) FROM connector_journal AS k \
-            WHERE k.stream = n.stream AND k.recorded_at >= ?), 9223372036854775807) \
-         AND n.stream IN ",
-    );
-    write_list(&mut sql, streams.len());
-    sql.push_str(") RETURNING position");
-    let mut arguments = SqliteArguments::default();
-    arguments.add(recorded_before.as_millis()).map_err(sqlx::Error::Encode)?;
-    for stream in streams {
-        arguments.add(*stream).map_err(sqlx::Error::Encode)?;
+    // With a lone max(), the other columns are those of its row.
+    let rebase = "UPDATE connector_stream SET base_version = v.version, base_hash = v.hash FROM ( \
+                  SELECT j.stream AS stream, max(j.stream_version) AS version, j.hash AS hash";
+    let rebased = " GROUP BY j.stream) AS v WHERE connector_stream.stream = v.stream";
+    let delete = "DELETE FROM connector_journal WHERE position IN (SELECT j.position";
+    let mut removed = Vec::new();
+    for (before, behind) in [(rebase, rebased), (delete, ") RETURNING position")] {
+        let mut sql = format!("{before} {CUT}");
+        write_list(&mut sql, streams.len());
+        sql.push_str(behind);
+        let mut arguments = SqliteArguments::default();
+        arguments.add(recorded_before.as_millis()).map_err(sqlx::Error::Encode)?;
+        for stream in streams {
+            arguments.add(*stream).map_err(sqlx::Error::Encode)?;
+        }
+        removed =
+            sqlx::query_with(AssertSqlSafe(sql), arguments).fetch_all(&mut *connection).await?;
     }
-    sqlx::query_with(AssertSqlSafe(sql), arguments).fetch_all(connection).await
+    Ok(removed)
 }
 
 async fn run_list(

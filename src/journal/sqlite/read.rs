@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::fault::storage_error;
 use crate::base::{Digest, Error, Result, StreamName, Timestamp};
 use crate::domain::{ColumnType, Row, Table, Value};
-use crate::journal::{Head, JournalRecord, SnapshotRecord};
+use crate::journal::{Base, Head, JournalRecord, SnapshotRecord};
 
 fn failed(error: sqlx::Error) -> Error {
     storage_error(error, "reading a stored value")
@@ -47,6 +47,12 @@ pub(super) fn head_of(row: &SqliteRow, from: usize) -> Result<Head> {
         command_id: blob_uuid(row, from + 1)?,
         hash: blob_digest(row, from + 2)?,
     })
+}
+
+/// The base of a stream, from its two columns.
+pub(super) fn base_of(row: &SqliteRow, version: usize, hash: usize) -> Result<Option<Base>> {
+    let version: Option<i64> = row.try_get(version).map_err(failed)?;
+    version.map(|version| Ok(Base { version, hash: blob_digest(row, hash)? })).transpose()
 }
 
 /// An event from eight columns: position, version, type, schema, payload, command id, time, hash.

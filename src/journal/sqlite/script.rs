@@ -12,7 +12,7 @@ use sqlx::{Arguments as _, AssertSqlSafe};
 use super::statements::{Shape, Texts, next_size};
 use crate::base::{StreamName, Timestamp};
 use crate::domain::{Row, RowKey, Value};
-use crate::journal::batch::Plan;
+use crate::journal::batch::{Plan, StreamWrite};
 
 /// A transaction of at most so many rows goes over as one text. More, and the texts would be so
 /// many that prepared ones are not found again.
@@ -21,6 +21,7 @@ const MAX_JOINED_ROWS: usize = 24;
 /// A value of a statement. Without `Debug`, as it may be a secret.
 #[derive(Clone, Copy)]
 pub(super) enum Bind<'p> {
+    Null,
     Int(i64),
     Name(&'p StreamName),
     Bytes(&'p [u8]),
@@ -30,6 +31,7 @@ pub(super) enum Bind<'p> {
 impl Bind<'_> {
     fn add_to(self, arguments: &mut SqliteArguments) -> sqlx::Result<()> {
         let added = match self {
+            Self::Null => arguments.add(None::<i64>),
             Self::Int(int) => arguments.add(int),
             Self::Name(name) => arguments.add(StreamName::clone(name)),
             Self::Bytes(bytes) => arguments.add(bytes),
@@ -105,7 +107,7 @@ impl<'p> Script<'p> {
         let mut script = Self::default();
         let id = |name: &StreamName| Bind::Int(streams.get(name).copied().unwrap_or_default());
         for write in plan.streams.values().filter(|write| write.existed) {
-            if let Some(through) = write.erase_through.max(write.trim_through) {
+            if let Some(through) = write.cut_through() {
                 script.push(Shape::EraseEvents, [id(write.name), Bind::Int(through)]);
             }
             if write.erase_through.is_some() {
@@ -116,15 +118,7 @@ impl<'p> Script<'p> {
             script.push(Shape::Trimmed, [Bind::Int(last_position)]);
         }
         for write in plan.streams.values() {
-            let binds = [
-                id(write.name),
-                Bind::Name(write.name),
-                Bind::Int(write.kind.number()),
-                Bind::Int(write.head.version),
-                Bind::Bytes(write.head.command_id.as_bytes()),
-                Bind::Bytes(write.head.hash.as_bytes()),
-            ];
-            script.push(Shape::Streams, binds);
+            script.push_head(id(write.name), write);
         }
         for (position, write) in (last_position + 1..).zip(&plan.journal) {
             let binds = [
@@ -163,6 +157,24 @@ impl<'p> Script<'p> {
             script.push(Shape::Commands, binds);
         }
         script
+    }
+
+    fn push_head(&mut self, id: Bind<'p>, write: &'p StreamWrite<'_>) {
+        let binds = [
+            id,
+            Bind::Name(write.name),
+            Bind::Int(write.kind.number()),
+            Bind::Int(write.head.version),
+            Bind::Bytes(write.head.command_id.as_bytes()),
+            Bind::Bytes(write.head.hash.as_bytes()),
+        ];
+        let is_cut = write.cut_through().is_some();
+        let base = match &write.base {
+            Some(base) => [Bind::Int(base.version), Bind::Bytes(base.hash.as_bytes())],
+            None => [Bind::Null; 2],
+        };
+        let base = base.into_iter().filter(|_| is_cut);
+        self.push(Shape::Streams { is_cut }, binds.into_iter().chain(base));
     }
 
     /// The last change of each row.

@@ -28,8 +28,11 @@ pub(super) enum Shape {
     Trimmed,
     /// Says which time rows were stamped with.
     Stamped,
-    /// Creates or moves heads.
-    Streams,
+    /// Creates or moves heads, and their bases if events before them go.
+    Streams {
+        /// The base is written too.
+        is_cut: bool,
+    },
     /// Writes events.
     Journal,
     /// Writes snapshots.
@@ -58,7 +61,8 @@ impl Shape {
             Self::EraseSnapshots | Self::Trimmed | Self::Stamped => 1,
             Self::EraseEvents => 2,
             Self::Commands => 4,
-            Self::Streams | Self::Snapshots => 6,
+            Self::Streams { is_cut: false } | Self::Snapshots => 6,
+            Self::Streams { is_cut: true } => 8,
             Self::Journal => 9,
             Self::Put { table, kept } => {
                 (0..table.spec().columns.len()).filter(|&at| !is_kept(kept, at)).count()
@@ -102,17 +106,7 @@ impl Shape {
             Self::Stamped => {
                 sql.push_str("UPDATE connector_meta SET value = ? WHERE key = 'stamped_at'");
             }
-            Self::Streams => {
-                sql.push_str(
-                    "INSERT INTO connector_stream \
-                     (stream, name, kind, version, last_command_id, hash) ",
-                );
-                write_values(sql, rows, "(?,?,?,?,?,?)");
-                sql.push_str(
-                    " ON CONFLICT (stream) DO UPDATE SET version = excluded.version, \
-                     last_command_id = excluded.last_command_id, hash = excluded.hash",
-                );
-            }
+            Self::Streams { is_cut } => write_heads(sql, is_cut, rows),
             Self::Journal => {
                 sql.push_str(
                     "INSERT INTO connector_journal (position, stream, stream_version, event_type, \
@@ -155,6 +149,21 @@ fn write_values(sql: &mut String, rows: usize, row: &str) {
     for at in 0..rows {
         sql.push_str(if at == 0 { "" } else { "," });
         sql.push_str(row);
+    }
+}
+
+fn write_heads(sql: &mut String, is_cut: bool, rows: usize) {
+    sql.push_str(
+        "INSERT INTO connector_stream (stream, name, kind, version, last_command_id, hash",
+    );
+    sql.push_str(if is_cut { ", base_version, base_hash) " } else { ") " });
+    write_values(sql, rows, if is_cut { "(?,?,?,?,?,?,?,?)" } else { "(?,?,?,?,?,?)" });
+    sql.push_str(
+        " ON CONFLICT (stream) DO UPDATE SET version = excluded.version, \
+         last_command_id = excluded.last_command_id, hash = excluded.hash",
+    );
+    if is_cut {
+        sql.push_str(", base_version = excluded.base_version, base_hash = excluded.base_hash");
     }
 }
 

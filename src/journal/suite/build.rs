@@ -7,7 +7,7 @@ use crate::domain::{
     ColumnType, Fence, FencingToken, LeaseScope, Row, RowChange, RowKey, Table, Value,
 };
 use crate::journal::port::{
-    Append, AppendOutcome, BatchError, CommandRecord, Expected, JournalRecord, NewEvent,
+    Append, AppendOutcome, Base, BatchError, CommandRecord, Expected, JournalRecord, NewEvent,
     NewSnapshot, Part, RowQuery, Storage,
 };
 
@@ -104,6 +104,11 @@ pub(super) async fn journal(storage: &dyn Storage) -> Result<Vec<JournalRecord>>
 
 pub(super) fn versions(records: &[JournalRecord]) -> Vec<i64> {
     records.iter().map(|record| record.version).collect()
+}
+
+/// The base that a cut up to this event leaves.
+pub(super) fn base_at(record: &JournalRecord) -> Option<Base> {
+    Some(Base { version: record.version, hash: record.hash })
 }
 
 /// A row with this key and a value in every other column; another `seed`, other values.

@@ -1,8 +1,8 @@
 //! Streams over time: loading, snapshots, the feed, erasure, retention, and the end.
 
 use super::build::{
-    at, by_key, commit, event, id, journal, name, now, one, part, snapshot, swept, trim, trim_key,
-    unit, versions, with_rows, write,
+    at, base_at, by_key, commit, event, id, journal, name, now, one, part, snapshot, swept, trim,
+    trim_key, unit, versions, with_rows, write,
 };
 use super::{Rule, rule};
 use crate::base::{Error, Result, StreamKind};
@@ -24,12 +24,13 @@ pub(super) const RULES: &[Rule] = &[
     rule!(a_position_is_never_given_again),
     rule!(retention_cuts_old_events_behind_snapshots),
     rule!(retention_leaves_no_hole),
+    rule!(the_newest_event_that_retention_cut_is_the_base),
     rule!(a_stream_is_dropped_only_at_its_expected_head),
     rule!(a_closed_storage_reads_and_writes_nothing),
 ];
 
 /// What each event's hash must be.
-fn assert_chained(records: &[JournalRecord], mut previous: crate::base::Digest) {
+pub(super) fn assert_chained(records: &[JournalRecord], mut previous: crate::base::Digest) {
     for record in records {
         let input = EventHashInput {
             version: record.version,
@@ -296,6 +297,37 @@ async fn retention_leaves_no_hole(storage: &dyn Storage) -> Result<()> {
     let left = versions(&storage.stream_events("document:a").await?);
     assert!(storage.is_shared() || left == [2, 3], "{left:?}");
     assert_eq!(storage.cut_history(cut).await?, 0);
+    Ok(())
+}
+
+/// The first event that is left is proven by it, whatever snapshots come later.
+async fn the_newest_event_that_retention_cut_is_the_base(storage: &dyn Storage) -> Result<()> {
+    for stream in ["document:a", "document:b", "document:c"] {
+        grow(storage, stream, 3).await?;
+    }
+    let cut = HistoryCut { recorded_before: now().plus_millis(i64::MAX), limit: 10 };
+    let before = storage.stream_events("document:a").await?;
+    storage.write_snapshot("document:a", at(3, 3), snapshot(b"three")).await?;
+    storage.write_snapshot("document:c", at(3, 3), snapshot(b"three")).await?;
+    assert_eq!(storage.load("document:a").await?.base, None);
+    commit(storage, &[one(4, "document:a", at(3, 3)), one(5, "document:a", at(4, 4))]).await?;
+    assert_eq!(storage.cut_history(cut).await?, 6);
+    storage.write_snapshot("document:a", at(5, 5), snapshot(b"five")).await?;
+    let all = ["document:a", "document:b", "document:c"].map(name);
+    let loaded = storage.load_all(&all).await?;
+    let bases: Vec<_> = loaded.iter().map(|loaded| loaded.base).collect();
+    let third = |records: &[JournalRecord]| records.get(2).and_then(base_at);
+    assert_eq!(bases[..2], [third(&before), None]);
+    assert_eq!(bases[2].map(|base| base.version), Some(3));
+    let left = storage.stream_events("document:a").await?;
+    assert_chained(&left, before[2].hash);
+    assert_eq!(storage.cut_history(cut).await?, 2);
+    let again = storage.load("document:a").await?;
+    assert_eq!(again.base, left.last().and_then(base_at));
+    commit(storage, &[one(6, "document:a", at(5, 5))]).await?;
+    assert_eq!(storage.load("document:a").await?.base, again.base, "an append leaves it");
+    commit(storage, &[sweep(7, "document:a", at(6, 6))]).await?;
+    assert_eq!(storage.load("document:a").await?.base, None, "the chain starts anew");
     Ok(())
 }
 

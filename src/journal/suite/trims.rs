@@ -1,9 +1,10 @@
 //! Trims in an append: the snapshot takes the place of the events before it.
 
 use super::build::{
-    COMMITTED, at, commit, event, journal, one, part, snapshot, swept, trim, trim_key, unit,
-    versions, write,
+    COMMITTED, at, base_at, commit, event, journal, one, part, snapshot, swept, trim, trim_key,
+    unit, versions, write,
 };
+use super::history::assert_chained;
 use super::{Rule, rule};
 use crate::base::{Error, Result};
 use crate::domain::RowChange;
@@ -15,6 +16,7 @@ pub(super) const RULES: &[Rule] = &[
     rule!(a_stream_goes_on_behind_a_trim),
     rule!(a_trim_without_a_snapshot_has_no_effect),
     rule!(a_trim_of_a_batch_reaches_the_events_of_that_batch),
+    rule!(the_newest_event_that_a_trim_cut_is_the_base),
     rule!(a_refused_trim_cuts_nothing),
     rule!(a_sweep_and_a_trim_of_one_batch_go_by_their_order),
 ];
@@ -119,6 +121,33 @@ async fn a_trim_of_a_batch_reaches_the_events_of_that_batch(storage: &dyn Storag
     commit(storage, &[one(13, "document:c", at(2, 11))]).await
 }
 
+async fn the_newest_event_that_a_trim_cut_is_the_base(storage: &dyn Storage) -> Result<()> {
+    grow(storage).await?;
+    let before = storage.stream_events("document:a").await?;
+    commit(storage, &[trimming(4, "document:a", at(3, 3))]).await?;
+    let loaded = storage.load("document:a").await?;
+    assert_eq!(loaded.base, before.last().and_then(base_at));
+    // The events that this batch writes and cuts are nowhere, but what follows them is proven.
+    let batch = [
+        one(5, "document:a", at(4, 4)),
+        trimming(6, "document:a", at(5, 5)),
+        one(7, "document:a", at(6, 6)),
+        one(10, "document:c", Expected::NONE),
+        trimming(11, "document:c", at(1, 10)),
+        trimming(12, "document:d", Expected::NONE),
+    ];
+    commit(storage, &batch).await?;
+    for (stream, version) in
+        [("document:a", Some(5)), ("document:c", Some(1)), ("document:d", None)]
+    {
+        let base = storage.load(stream).await?.base;
+        assert_eq!(base.map(|base| base.version), version, "{stream}");
+        let previous = base.map_or_else(|| start_hash(stream), |base| base.hash);
+        assert_chained(&storage.stream_events(stream).await?, previous);
+    }
+    Ok(())
+}
+
 async fn a_refused_trim_cuts_nothing(storage: &dyn Storage) -> Result<()> {
     grow(storage).await?;
     let outcomes = write(storage, &[trimming(4, "document:a", at(2, 2))]).await?;
@@ -146,11 +175,12 @@ async fn a_sweep_and_a_trim_of_one_batch_go_by_their_order(storage: &dyn Storage
     assert_eq!(write(storage, &batch).await?, [COMMITTED; 4]);
     let a = storage.load("document:a").await?;
     assert!(a.snapshot.is_none());
-    assert_eq!(versions(&a.events), [5]);
+    assert_eq!((a.base, versions(&a.events)), (None, vec![5]));
     assert_eq!(a.head.map(|head| head.hash), a.events.first().map(|event| event.hash));
     assert_ne!(a.head.map(|head| head.hash), Some(start_hash("document:a")));
     let b = storage.load("document:b").await?;
     assert_eq!(b.snapshot.map(|snapshot| snapshot.version), Some(3));
+    assert_eq!(b.base.map(|base| base.version), Some(2));
     assert_eq!(versions(&storage.stream_events("document:b").await?), [3]);
     Ok(())
 }
