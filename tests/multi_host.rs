@@ -50,30 +50,41 @@ fn folder() -> (tempfile::TempDir, PathBuf) {
     (dir, path)
 }
 
+/// What was done to the hosts of a run that came out right: takeovers, fenced, killed, paused.
+fn blows_of_a_right_run(server: &TestPostgres, seed: u64) -> [u64; 4] {
+    let (url, seed) = (server.url(&server.create_database().unwrap()), seed.to_string());
+    let blows = ["--hosts", "3", "--kills", "2", "--pauses", "2", "--seed", &seed];
+    let output = program().args(SMALL).args(blows).args(["--url", &url]).output().unwrap();
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(0), "seed {seed}: {output:?}");
+    let [synced, _, takeovers, fenced, killed, paused] = sums(&output)[..] else {
+        panic!("{text}");
+    };
+    assert_eq!(synced, 400, "{text}");
+    for line in ["double syncs: 0", "accounts not synced: 0", "store: sound"] {
+        assert!(text.lines().any(|said| said == line), "{line}: {text}");
+    }
+    // Nearly a lease, two trims and a progress for each sync: killed hosts take some along.
+    let lost = text.lines().find_map(|line| line.strip_prefix("lost commands: 0 of ")).unwrap();
+    let acknowledged: u64 = lost.strip_suffix(" acknowledged").unwrap().parse().unwrap();
+    assert!(acknowledged > 1_500, "{text}");
+    [takeovers, fenced, killed, paused]
+}
+
 #[test]
 fn each_account_is_synced_as_often_as_it_should_whoever_is_killed_or_paused() {
     let Some(server) = TestPostgres::start(&[]).unwrap() else { return };
-    for seed in ["1", "2"] {
-        let url = server.url(&server.create_database().unwrap());
-        let blows = ["--hosts", "3", "--kills", "2", "--pauses", "2", "--seed", seed];
-        let output = program().args(SMALL).args(blows).args(["--url", &url]).output().unwrap();
-        let text = stdout(&output);
-        assert_eq!(output.status.code(), Some(0), "seed {seed}: {output:?}");
-        let [synced, _, takeovers, fenced, killed, paused] = sums(&output)[..] else {
-            panic!("{text}");
-        };
-        assert_eq!(synced, 400, "{text}");
-        // A blow that finds no second host running waits, and in so short a run for too long.
-        assert!((1..=2).contains(&killed) && (1..=2).contains(&paused), "{text}");
-        assert!(takeovers > 0 && fenced > 0, "{text}");
-        for line in ["double syncs: 0", "accounts not synced: 0", "store: sound"] {
-            assert!(text.lines().any(|said| said == line), "{line}: {text}");
+    let mut sums = [0; 4];
+    // A blow that finds no second host running waits, and in so short a run for too long: how many
+    // fall in one run is up to the machine.
+    for seed in 1..=10 {
+        let blows = blows_of_a_right_run(&server, seed);
+        sums.iter_mut().zip(blows).for_each(|(sum, count)| *sum += count);
+        if seed >= 2 && sums.iter().all(|sum| *sum > 0) {
+            return;
         }
-        // Nearly a lease, two trims and a progress for each sync: killed hosts take some along.
-        let lost = text.lines().find_map(|line| line.strip_prefix("lost commands: 0 of ")).unwrap();
-        let acknowledged: u64 = lost.strip_suffix(" acknowledged").unwrap().parse().unwrap();
-        assert!(acknowledged > 1_500, "{text}");
     }
+    panic!("takeovers, fenced, killed, paused: {sums:?}");
 }
 
 #[test]
