@@ -13,7 +13,8 @@ use crate::runtime::ThreadSystem;
 /// A single-threaded runtime on simulated time. What it runs depends on nothing but its inputs.
 ///
 /// Storage and registries that have threads of their own (SQLite's, PostgreSQL's) run with it, but not
-/// the same each time: a [`MemoryJournal`](crate::MemoryJournal) does.
+/// the same each time: a [`MemoryJournal`](crate::MemoryJournal) does. Of several tasks that wait on one
+/// `tokio::sync::watch` any may wake first, so tasks of a test should wait on a `Notify`.
 ///
 /// ```
 /// use std::sync::Arc;
