@@ -292,6 +292,7 @@ impl Operations {
 
     fn swept(&mut self, world: &World, document: &DocumentId) {
         self.watches.remove(document);
+        world.accounts.edits.swept(document);
         for id in self.documents.remove(document).unwrap_or_default() {
             let Some(known) = self.known.get(&id) else { continue };
             world.hold(

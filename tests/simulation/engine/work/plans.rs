@@ -57,6 +57,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Its document is swept, or about to be: nothing of it may be sent any more.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed.get()
+    }
+
     pub fn id(&self) -> &OperationId {
         &self.request.operation_id
     }
@@ -189,6 +194,16 @@ impl Edits {
         }
         of.iter().for_each(|plan| plan.is_closed.set(true));
         true
+    }
+
+    /// The document was swept, maybe long after somebody decided to: what was done of it is known to nobody
+    /// any more, and must not be done again.
+    pub fn swept(&self, document: &DocumentId) {
+        let plans = self.plans.borrow();
+        plans
+            .values()
+            .filter(|plan| plan.document == *document)
+            .for_each(|plan| plan.is_closed.set(true));
     }
 
     /// What is wanted of a document: what was wanted last, and something new once that has ended and is
