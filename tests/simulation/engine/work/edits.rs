@@ -162,7 +162,7 @@ async fn pursue(worker: &Worker, plan: &Rc<Plan>) -> Result<()> {
         });
     }
     let (claimed, may_send) = claimed?;
-    let mut hand = Hand { worker, plan, scope, claimed };
+    let hand = Hand { worker, plan, scope, claimed };
     // The claim was so long on its way that the document was swept before it, and the operation's row
     // with it: nothing but the plan tells that it was done.
     if hand.plan.is_closed() {
