@@ -90,10 +90,6 @@ impl Host {
         Holder::new(&self.name).unwrap()
     }
 
-    pub fn is_paused(&self) -> bool {
-        self.is_paused.get()
-    }
-
     /// As a process that is stopped: its people do nothing until it goes on.
     pub fn pause(&self, is_paused: bool) {
         self.is_paused.set(is_paused);

@@ -46,8 +46,6 @@ pub struct World {
     progress: Box<dyn Fn(Progress)>,
     commands: Cell<u64>,
     is_worked: watch::Sender<bool>,
-    /// Its own, so that a batch that is written finds the way here from the storage's threads.
-    this: std::rc::Weak<Self>,
 }
 
 impl World {
@@ -61,7 +59,7 @@ impl World {
         let journal = MemoryJournal::shared(Arc::new(move || database.wall()));
         let chance = Chance::new(config.seed);
         let accounts = Accounts::new(&config, &clock);
-        Rc::new_cyclic(|this| Self {
+        Rc::new(Self {
             hosts: (0..config.hosts).map(|number| Rc::new(Host::new(number))).collect(),
             observations: Observations::new(&accounts.all),
             accounts,
@@ -75,7 +73,6 @@ impl World {
             progress,
             commands: Cell::new(0),
             is_worked: watch::Sender::new(false),
-            this: this.clone(),
             clock,
             journal,
             config,
@@ -261,9 +258,5 @@ impl World {
     /// Judges what was written since the last time.
     pub fn audit(&self) {
         self.audit.clone().borrow_mut().judge(self);
-    }
-
-    pub fn this(&self) -> Rc<Self> {
-        self.this.upgrade().unwrap()
     }
 }
