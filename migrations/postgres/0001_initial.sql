@@ -51,7 +51,8 @@ CREATE TABLE connector_command (
 );
 CREATE INDEX connector_command_at_idx ON connector_command (at);
 
--- The read tables.
+-- The read tables. Those whose rows change in no indexed column leave room for the new version beside
+-- the old one, so that no index is written.
 CREATE TABLE connector_lease (
   scope TEXT COLLATE "C" NOT NULL PRIMARY KEY,
   holder TEXT COLLATE "C" NOT NULL,
@@ -101,7 +102,7 @@ CREATE TABLE kubun_connector_sync_state (
   version BIGINT NOT NULL DEFAULT 0,
   incarnation TEXT COLLATE "C",
   PRIMARY KEY (connector_name, owner_did)
-);
+) WITH (fillfactor = 70);
 
 CREATE TABLE kubun_connector_pending_auth (
   state TEXT COLLATE "C" NOT NULL PRIMARY KEY,
@@ -187,7 +188,7 @@ CREATE TABLE kubun_connector_entity_trim (
   connector_name TEXT COLLATE "C" NOT NULL,
   trimmed_fields TEXT COLLATE "C" NOT NULL,
   updated_at BIGINT NOT NULL
-);
+) WITH (fillfactor = 70);
 
 CREATE TABLE kubun_connector_observation_records (
   type TEXT COLLATE "C" NOT NULL,

@@ -10,6 +10,7 @@ use super::clock::{IdSource, Jitter, StoreTime};
 use super::life::Life;
 use super::limiter::Limiter;
 use super::repository::RepositoryRef;
+use super::sampler::SamplerRef;
 use super::verifier::Verifier;
 use crate::journal::Storage;
 
@@ -66,6 +67,7 @@ pub(crate) struct Counters {
 pub(crate) struct Env {
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) repository: RepositoryRef,
+    pub(super) sampler: SamplerRef,
     pub(crate) time: StoreTime,
     pub(crate) ids: Arc<dyn IdSource>,
     pub(crate) jitter: Arc<dyn Jitter>,

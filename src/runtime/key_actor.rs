@@ -20,7 +20,7 @@ use super::decided::{Held, Pending};
 use super::directory::Directory;
 use super::env::{Activation, Env};
 use super::life::Life;
-use super::repository::{Confirm, Reach, Ticket, Work, Write, unavailable};
+use super::repository::{Reach, Ticket, Work, Write, unavailable};
 use super::request::{Intent, Request};
 use super::telemetry;
 use super::ticket::{KeyTicket, answer, answer_error, record};
@@ -207,7 +207,7 @@ impl<A: Aggregate> KeyActor<A> {
                 }
                 // The time first, so that as little as may be lies between the state and an append. It
                 // comes with the head, for all that ask at once; where there is none, nothing is to be loaded.
-                let (now, head) = confirm(&env, key.stream_name()).await?;
+                let (now, head) = env.sampler.sample(key.stream_name()).await?;
                 let loaded = match head {
                     Some(_) => load_state::<A>(&*env.storage, &key).await?,
                     None => LoadedState::of_none(),
@@ -278,11 +278,7 @@ impl<A: Aggregate> KeyActor<A> {
             self.heads.pop_front();
         }
         let (env, stream) = (Arc::clone(&self.env), Arc::clone(&self.stream));
-        let wait = async move {
-            let confirmed = confirm(&env, stream);
-            let limit = env.bounds.command_timeout;
-            within(&env.time, limit, confirmed).await.unwrap_or_else(|| Err(no_answer()))
-        };
+        let wait = async move { env.sampler.sample(stream).await };
         scope.spawn(wait.into_actor(self).map(move |confirmed, actor, scope| {
             actor.sampling = false;
             match confirmed {
@@ -521,17 +517,6 @@ async fn flush(env: &Env) {
     let (done, flushed) = oneshot::channel();
     env.repository.hand_over(Work::Flush(done));
     let _ = flushed.await;
-}
-
-/// The database's time and the stream's head, by a statement begun after this.
-async fn confirm(env: &Env, stream: StreamName) -> Result<(Timestamp, Option<Expected>)> {
-    let (answer, answered) = oneshot::channel();
-    env.repository.confirm(Confirm { stream, answer });
-    answered.await.unwrap_or_else(|_| Err(no_answer()))
-}
-
-fn no_answer() -> Error {
-    unavailable("the storage does not answer")
 }
 
 /// Nothing of an actor is pinned in place.

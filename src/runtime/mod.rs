@@ -14,6 +14,7 @@ mod life;
 mod limiter;
 mod repository;
 mod request;
+mod sampler;
 #[cfg(feature = "testing")]
 mod simulated;
 mod system;

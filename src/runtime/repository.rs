@@ -21,14 +21,16 @@ use super::env::{Activation, Counters};
 use super::inbox::Inbox;
 use super::telemetry;
 use crate::base::planted::{PlantedBug, is_planted};
-use crate::base::{Error, Result, StorageFault, StreamName, Timestamp};
+use crate::base::{Error, Result, StorageFault};
 use crate::domain::{Fence, Row, RowChange, RowKey, Table, Value};
-use crate::journal::{Append, AppendOutcome, BatchError, CommandRecord, Expected, Part, Storage};
+use crate::journal::{Append, AppendOutcome, BatchError, CommandRecord, Part, Storage};
 
 /// Most appends of one batch: bounds the time to the first answer.
 const MAX_BATCH_APPENDS: usize = 4_096;
 /// Most bytes of events and rows of one batch: bounds the write-ahead log and the memory.
 const MAX_BATCH_BYTES: usize = 8 << 20;
+/// Answers that leave sooner than another thread wakes up.
+const FEW_ANSWERS: usize = 4;
 /// Tries of a batch that fails for a passing reason.
 const MAX_BATCH_TRIES: u32 = 10;
 /// First pause between them; it doubles.
@@ -118,20 +120,6 @@ impl RepositoryRef {
             self.addr.do_send(Wake);
         }
     }
-
-    pub(super) fn confirm(&self, confirm: Confirm) {
-        self.addr.do_send(confirm);
-    }
-}
-
-/// Asks for the database's time and a stream's head, by a statement begun after this.
-pub(super) struct Confirm {
-    pub(super) stream: StreamName,
-    pub(super) answer: oneshot::Sender<Result<(Timestamp, Option<Expected>)>>,
-}
-
-impl Message for Confirm {
-    type Result = ();
 }
 
 pub(crate) struct Repository {
@@ -142,8 +130,7 @@ pub(crate) struct Repository {
     inbox: Arc<Inbox<Work>>,
     queue: VecDeque<Work>,
     busy: bool,
-    confirms: Vec<Confirm>,
-    confirming: bool,
+    answering: ArbiterHandle,
     idle_planned: bool,
 }
 
@@ -192,9 +179,10 @@ impl Drop for Answers {
 type Outcomes = Vec<Result<AppendOutcome, Failure>>;
 
 impl Repository {
-    /// Starts a repository on an arbiter.
+    /// Starts a repository on an arbiter. Many answers leave from another one, `answering`.
     pub(super) fn start_on(
         arbiter: &ArbiterHandle,
+        answering: ArbiterHandle,
         storage: Arc<dyn Storage>,
         time: StoreTime,
         counters: Arc<Counters>,
@@ -209,8 +197,7 @@ impl Repository {
             inbox: Arc::clone(&inbox),
             queue: VecDeque::new(),
             busy: false,
-            confirms: Vec::new(),
-            confirming: false,
+            answering,
             idle_planned: false,
         };
         let addr = Self::start_in_arbiter(arbiter, move |_| repository);
@@ -270,7 +257,7 @@ impl Repository {
         let writes = batch.iter().filter(|append| append.writes()).count();
         let mut commit = actix_rt::spawn(commit(storage, time, batch, timeout));
         if is_planted(PlantedBug::AnswersBeforeCommit) {
-            commit = actix_rt::spawn(async move { all_done(appends) });
+            commit = actix_rt::spawn(async move { (all_done(appends), Vec::new()) });
         }
         let under_way = UnderWay(slots);
         context.spawn(commit.into_actor(self).map(move |outcomes, actor, context| {
@@ -281,14 +268,24 @@ impl Repository {
                 actor.counters.batches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             }
             let unknown = || (0..appends).map(|_| Err(Failure::Unknown)).collect();
-            let outcomes = outcomes.unwrap_or_else(|_| unknown());
+            let (outcomes, spent) = outcomes.unwrap_or_else(|_| (unknown(), Vec::new()));
             let answers = actor.settle(under_way.end(), outcomes, took);
             if erases {
                 actor.plan_idle(context);
             }
             actor.proceed(context);
-            // The next batch goes to the disk first; the answers leave while it is written.
-            actix_rt::spawn(async move { drop(answers) });
+            // The next batch goes to the disk first; the answers leave while it is written. Many would
+            // keep this thread from the next step of that, as the end of so many appends would; a few are
+            // faster without a second thread.
+            let leave = async move {
+                drop(answers);
+                drop(spent);
+            };
+            if appends > FEW_ANSWERS {
+                actor.answering.spawn(leave);
+            } else {
+                actix_rt::spawn(leave);
+            }
         }));
     }
 
@@ -369,32 +366,6 @@ impl Repository {
             actor.proceed(context);
         }));
     }
-
-    /// One statement for all that wait, begun after the last of them came.
-    fn confirm(&mut self, context: &mut Context<Self>) {
-        if self.confirming || self.confirms.is_empty() {
-            return;
-        }
-        self.confirming = true;
-        let waiting = std::mem::take(&mut self.confirms);
-        let storage = Arc::clone(&self.storage);
-        let run = async move {
-            let streams: Vec<StreamName> =
-                waiting.iter().map(|confirm| Arc::clone(&confirm.stream)).collect();
-            let heads = storage.confirm_heads(&streams).await;
-            for (index, confirm) in waiting.into_iter().enumerate() {
-                let answer = match &heads {
-                    Ok(heads) => Ok((heads.now, heads.heads.get(index).copied().flatten())),
-                    Err(error) => Err(error.clone()),
-                };
-                let _ = confirm.answer.send(answer);
-            }
-        };
-        context.spawn(run.into_actor(self).map(|(), actor, context| {
-            actor.confirming = false;
-            actor.confirm(context);
-        }));
-    }
 }
 
 /// What a part writes, as far as its size is the caller's.
@@ -449,18 +420,21 @@ fn fail(reaches: &[Reach], ticket: Box<dyn Ticket>, failure: Failure) {
 
 /// Writes one batch, to the end: no step of it is ever dropped half-way. A batch in which one
 /// append is more than the storage can take is halved until that one is alone: it never fails its
-/// neighbours.
+/// neighbours. Gives back what was written besides.
 async fn commit(
     storage: Arc<dyn Storage>,
     time: StoreTime,
     batch: Vec<Append>,
     timeout: Duration,
-) -> Outcomes {
-    let mut outcomes = Vec::with_capacity(batch.len());
+) -> (Outcomes, Vec<Append>) {
+    let (mut outcomes, mut spent) = (Vec::with_capacity(batch.len()), Vec::new());
     let mut left = vec![batch];
     while let Some(mut batch) = left.pop() {
         match write(&*storage, &time, &batch).await {
-            Ok(written) => outcomes.extend(written.into_iter().map(Ok)),
+            Ok(written) => {
+                outcomes.extend(written.into_iter().map(Ok));
+                spent.append(&mut batch);
+            }
             Err(BatchError::Unknown(_)) if is_planted(PlantedBug::UnknownTakenForFailure) => {
                 outcomes.extend(batch.iter().map(|_| Err(Failure::Stale)));
             }
@@ -484,7 +458,7 @@ async fn commit(
             }
         }
     }
-    outcomes
+    (outcomes, spent)
 }
 
 /// Every append of a batch counts as written.
@@ -562,15 +536,6 @@ impl Handler<Wake> for Repository {
 impl Drop for Repository {
     fn drop(&mut self) {
         self.inbox.close();
-    }
-}
-
-impl Handler<Confirm> for Repository {
-    type Result = ();
-
-    fn handle(&mut self, confirm: Confirm, context: &mut Context<Self>) {
-        self.confirms.push(confirm);
-        self.confirm(context);
     }
 }
 

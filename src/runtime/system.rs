@@ -16,6 +16,7 @@ use super::clock::{
 use super::env::{Bounds, Counters, Env, Threads};
 use super::limiter::Limiter;
 use super::repository::{Repository, Work};
+use super::sampler::Sampler;
 use super::verifier::{RecordRules, Verifier};
 use super::{Directories, unavailable};
 use crate::base::{Error, Result, StorageFault, Timestamp};
@@ -76,18 +77,23 @@ impl Runtime {
         let storage = storage.await.map_err(|_| unavailable("opening the storage panicked"))??;
         time.hold_at_least(newest_time(&*storage).await?);
         let counters = Arc::new(Counters::default());
+        let answering = crew.keys.first().unwrap_or(&crew.repository);
         let repository = Repository::start_on(
             &crew.repository,
+            answering.clone(),
             Arc::clone(&storage),
             time.clone(),
             Arc::clone(&counters),
             bounds.command_timeout,
         );
         let limit = bounds.command_timeout;
+        let sampling = crew.keys.last().unwrap_or(&crew.repository);
+        let sampler = Sampler::start_on(sampling, Arc::clone(&storage), time.clone(), limit);
         let verifier = Verifier::new(rules, time.clone(), limit, crew.verifiers);
         let env = Arc::new(Env {
             storage,
             repository,
+            sampler,
             time,
             ids: sources.ids.unwrap_or_else(|| Arc::new(CountedIds::new())),
             jitter: sources.jitter.unwrap_or_else(|| Arc::new(RandomJitter::new())),

@@ -17,9 +17,9 @@ use super::decided::Pending;
 use super::env::{Activation, Env};
 use super::key_actor::{Hold, Lent};
 use super::limiter::Permit;
-use super::repository::{Confirm, Failure, Reach, Ticket, Work, Write};
+use super::repository::{Failure, Reach, Ticket, Work, Write};
 use super::request::Reply;
-use super::{Directories, Routed, unavailable};
+use super::{Directories, Routed};
 use crate::base::planted::{PlantedBug, is_planted};
 use crate::base::{Error, OwnerDid, Result, StreamKey, StreamName, Timestamp};
 use crate::domain::auth::PendingAuth;
@@ -111,14 +111,10 @@ async fn confirm(env: &Env, held: &BTreeMap<StreamKey, AnyKey>) -> Result<Timest
     if !env.storage.is_shared() {
         return Ok(now);
     }
-    for (key, any) in held {
-        let (answer, answered) = oneshot::channel();
-        env.repository.confirm(Confirm { stream: key.stream_name(), answer });
-        let confirmed = within(&env.time, env.bounds.command_timeout, answered).await;
-        let Some(Ok(confirmed)) = confirmed else {
-            return Err(unavailable("the storage does not answer"));
-        };
-        let (at, head) = confirmed?;
+    // All are asked before the first answer is waited for.
+    let samples: Vec<_> = held.keys().map(|key| env.sampler.sample(key.stream_name())).collect();
+    for (any, sample) in held.values().zip(samples) {
+        let (at, head) = sample.await?;
         now = at;
         let (expected, activation) = any.base();
         let durable = activation.durable() >= expected.version;

@@ -5,17 +5,18 @@
 //! Numbers are widened, and text is compared by its bytes from then on. It holds one page of streams
 //! in memory.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use sqlx::postgres::PgRow;
 
 use super::connect::Session;
 use super::fault::storage_error;
-use super::query;
+use super::opening::Opening;
+use super::query::{self, bound};
 use super::read::{get, int, row_of, text};
 use super::script::Script;
 use super::statement::{Statement, push_names};
-use crate::base::{Error, Result, StreamName, Timestamp};
+use crate::base::{Error, Result, Timestamp};
 use crate::domain::{ColumnType, Row, RowKey, Table, Value};
 use crate::journal::adopt::{
     ADOPTED, Found, OF_CONNECTORS, OF_DOCUMENTS, PREFIX, STREAMS_AT_ONCE, Streams, aside,
@@ -310,23 +311,24 @@ impl Writer<'_> {
         let batch = streams.into_values().map(|(key, rows)| genesis(&key, rows, self.now));
         let batch: Vec<Append> = batch.collect::<Result<_>>()?;
         let judged = judge(&batch, &View::default(), self.now);
-        let ids = "pg_get_serial_sequence('connector_stream', 'stream')";
-        let ids = self.next(ids, judged.plan.streams.len()).await?;
-        let names = judged.plan.streams.keys().map(|name| StreamName::clone(name));
-        let ids: HashMap<StreamName, i64> = names.zip(ids).collect();
-        let positions =
-            self.next("'connector_journal_position'", judged.plan.journal.len()).await?;
+        let opening = bound(Opening::of_parts(batch.iter().flat_map(|append| &append.parts)))?;
+        let rows = run(self.session, opening.text().to_owned()).await?;
+        let locked = bound(opening.read(&rows))?;
+        let ids = locked.ok_or_else(|| Error::damaged("a head that was created is gone"))?.ids;
+        let positions = self.positions(judged.plan.journal.len()).await?;
         let script = Script::of_plan(&judged.plan, &ids, &positions, self.now, &BTreeSet::new());
         let (statement, _) = script.map_err(failed)?.finish();
         self.session.all(statement).await.map(drop).map_err(failed)
     }
 
-    /// The next numbers of a sequence, in their order.
-    async fn next(&mut self, sequence: &str, count: usize) -> Result<Vec<i64>> {
-        let sql = format!("SELECT nextval({sequence}) FROM generate_series(1, {count})");
+    /// New positions, in their order.
+    async fn positions(&mut self, count: usize) -> Result<Vec<i64>> {
+        let sql = format!(
+            "SELECT nextval('connector_journal_position') FROM generate_series(1, {count})"
+        );
         let rows = run(self.session, sql).await?;
-        let mut numbers: Vec<i64> = rows.iter().map(|row| int(row, 0)).collect::<Result<_>>()?;
-        numbers.sort_unstable();
-        Ok(numbers)
+        let mut positions: Vec<i64> = rows.iter().map(|row| int(row, 0)).collect::<Result<_>>()?;
+        positions.sort_unstable();
+        Ok(positions)
     }
 }

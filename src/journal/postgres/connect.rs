@@ -43,7 +43,7 @@ pub(super) struct Connector {
     begin: String,
     /// What a connection begins with, with the settings where no one else gets it. Every statement has
     /// an index; one that was planned while its table was small must not be the one that reads it
-    /// whole when it has grown.
+    /// whole when it has grown. No statement is worth being compiled.
     greeting: String,
     seen: Mutex<Option<Seen>>,
 }
@@ -86,7 +86,7 @@ impl Connector {
             format!(
                 "; SET {scope} statement_timeout = {limit}; SET {scope} lock_timeout = {lock}; \
                  SET {scope} idle_in_transaction_session_timeout = {limit}; \
-                 SET {scope} enable_seqscan = off"
+                 SET {scope} enable_seqscan = off; SET {scope} jit = off"
             )
         };
         let greeting = format!("{QUESTION}{}", set("SESSION"));
@@ -243,7 +243,7 @@ pub(super) struct Session {
 impl Session {
     /// Runs a statement with values.
     pub(super) async fn all(&mut self, statement: Statement) -> sqlx::Result<Vec<PgRow>> {
-        let Statement { sql, arguments } = statement;
+        let Statement { sql, arguments, .. } = statement;
         let query = sqlx::query_with(AssertSqlSafe(sql), arguments).persistent(!self.is_pooled);
         query.fetch_all(&mut self.connection).await
     }
@@ -258,9 +258,10 @@ impl Session {
         &mut self.connection
     }
 
-    /// Begins a transaction whose statements end by themselves, should this program not.
-    pub(super) async fn begin(&mut self, more: &str) -> sqlx::Result<()> {
-        self.run(format!("{}{more}", self.begin)).await.map(drop)
+    /// Begins a transaction whose statements end by themselves, should this program not, with `more` in
+    /// the same round trip. Gives the rows of that.
+    pub(super) async fn begin(&mut self, more: &str) -> sqlx::Result<Vec<PgRow>> {
+        self.run(format!("{}{more}", self.begin)).await
     }
 
     pub(super) async fn commit(&mut self) -> sqlx::Result<()> {

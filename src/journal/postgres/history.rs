@@ -130,9 +130,8 @@ impl Readers {
 
     /// One row.
     pub(super) async fn row(&self, key: &RowKey) -> Result<Option<Row>> {
-        let statement = Statement::of_rows(key.table, &[key]);
-        let statement =
-            statement.map_err(|error| super::fault::storage_error(error, "binding a key"))?;
+        let mut statement = Statement::new("");
+        bound(statement.push_rows(key.table, &[key], ""))?;
         let rows = self.all(statement, "reading a row").await?;
         rows.first().map(|row| row_of(row, key.table)).transpose()
     }

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use sqlx::postgres::PgRow;
 
 use super::connect::Session;
+use super::opening::{Opening, decode};
 use super::query::bound;
 use super::read::int;
 use super::readers::Readers;
 use super::statement::Statement;
-use super::view::{self, Locked, decode};
 use super::writer::{End, Writer, note_trimmed};
 use crate::base::{Result, StreamName, Timestamp};
 use crate::journal::{Expected, HistoryCut};
@@ -77,10 +77,10 @@ impl Writer {
     pub(super) async fn drop_streams(&mut self, streams: &[(StreamName, Expected)]) -> Result<u64> {
         let expected: HashMap<&StreamName, &Expected> =
             streams.iter().map(|(name, expected)| (name, expected)).collect();
-        let dropped = self.transact("dropping streams", async |session| {
-            let names = streams.iter().map(|(name, _)| name.clone()).collect();
-            let mut locked = Locked::default();
-            view::lock_standing(session, &names, &mut locked).await?;
+        let context = "dropping streams";
+        let opening = bound(Opening::of_standing(streams.iter().map(|(name, _)| name)))?;
+        let dropped = self.transact_on(context, opening.text(), async |session, rows| {
+            let locked = opening.read(&rows)?.unwrap_or_default();
             let found = locked.view.heads.iter().filter(|(name, head)| {
                 let found = Expected { version: head.version, command_id: head.command_id };
                 expected.get(name) == Some(&&found)

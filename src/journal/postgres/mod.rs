@@ -17,6 +17,7 @@ mod follow;
 mod history;
 mod maintenance;
 mod migrate;
+mod opening;
 mod options;
 mod query;
 mod read;
@@ -24,7 +25,6 @@ mod readers;
 mod restore;
 mod script;
 mod statement;
-mod view;
 mod writer;
 
 use std::future::Future;

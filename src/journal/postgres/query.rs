@@ -34,7 +34,7 @@ pub(super) fn build(query: &RowQuery) -> Result<Statement> {
 }
 
 /// The store's error for a value that could not be bound.
-pub(super) fn bound(result: sqlx::Result<()>) -> Result<()> {
+pub(super) fn bound<T>(result: sqlx::Result<T>) -> Result<T> {
     result.map_err(|error| storage_error(error, "binding a value"))
 }
 

@@ -29,13 +29,18 @@ fn small(row: &PgRow, at: usize) -> Result<u16> {
     u16::try_from(int(row, at)?).map_err(|_| Error::damaged("a type or schema number"))
 }
 
+/// Bytes, also of a statement without values, whose rows are texts.
+pub(super) fn bytes(row: &PgRow, at: usize) -> Result<Vec<u8>> {
+    get(row, at)
+}
+
 pub(super) fn blob_uuid(row: &PgRow, at: usize) -> Result<Uuid> {
-    Uuid::from_slice(get(row, at)?).map_err(|_| Error::damaged("a command id"))
+    Uuid::from_slice(&bytes(row, at)?).map_err(|_| Error::damaged("a command id"))
 }
 
 pub(super) fn blob_digest(row: &PgRow, at: usize) -> Result<Digest> {
-    let bytes: &[u8] = get(row, at)?;
-    bytes.try_into().map(Digest::from_bytes).map_err(|_| Error::damaged("a hash"))
+    let bytes = bytes(row, at)?.try_into();
+    bytes.map(Digest::from_bytes).map_err(|_| Error::damaged("a hash"))
 }
 
 /// Version, command id and hash from three columns.
@@ -92,7 +97,7 @@ pub(super) fn row_of(row: &PgRow, table: Table) -> Result<Row> {
         Ok(match column.kind {
             ColumnType::Text => Value::text_or_null(get::<Option<&str>>(row, at)?),
             ColumnType::Int => get::<Option<i64>>(row, at)?.map_or(Value::Null, Value::Int),
-            ColumnType::Blob => get::<Option<&[u8]>>(row, at)?
+            ColumnType::Blob => get::<Option<Vec<u8>>>(row, at)?
                 .map_or(Value::Null, |bytes| Value::Blob(bytes.into())),
         })
     });

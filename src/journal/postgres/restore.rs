@@ -5,10 +5,10 @@
 use sqlx::postgres::PgRow;
 
 use super::connect::Session;
+use super::opening::decode;
 use super::read::{int, text};
 use super::readers::Readers;
 use super::statement::Statement;
-use super::view::decode;
 use super::writer::{End, Writer};
 use crate::base::{Error, Result, Timestamp};
 use crate::journal::Lineage;

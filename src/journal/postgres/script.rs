@@ -152,15 +152,11 @@ impl Script {
         self.statement.push("heads AS (");
         self.parts += 1;
         self.statement.push(
-            "INSERT INTO connector_stream AS s \
-             (stream, name, kind, version, last_command_id, hash) SELECT * FROM unnest(",
+            "UPDATE connector_stream AS s SET version = v.version, \
+             last_command_id = v.command_id, hash = v.hash FROM unnest(",
         );
         let heads = written.iter();
         self.statement.bind(heads.clone().map(|at| id_of(ids, at.name)).collect::<Vec<i64>>())?;
-        self.statement.push(", ");
-        self.statement.bind(heads.clone().map(|at| &**at.name).collect::<Vec<&str>>())?;
-        self.statement.push(", ");
-        self.statement.bind(heads.clone().map(|at| at.kind.number()).collect::<Vec<i64>>())?;
         self.statement.push(", ");
         self.statement.bind(heads.clone().map(|at| at.head.version).collect::<Vec<i64>>())?;
         self.statement.push(", ");
@@ -170,8 +166,8 @@ impl Script {
         let hashes = heads.map(|at| at.head.hash.as_bytes().as_slice());
         self.statement.bind(hashes.collect::<Vec<&[u8]>>())?;
         self.statement.push(
-            ") ON CONFLICT (stream) DO UPDATE SET version = excluded.version, \
-             last_command_id = excluded.last_command_id, hash = excluded.hash RETURNING s.xmin)",
+            ") AS v (stream, version, command_id, hash) WHERE s.stream = v.stream \
+             RETURNING s.xmin)",
         );
         Ok(())
     }

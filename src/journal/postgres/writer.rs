@@ -13,19 +13,20 @@ use uuid::Uuid;
 
 use super::connect::{Connector, Seen, Session};
 use super::fault::{Cause, storage_error, timed_out};
+use super::opening::{self, Locked, Opening, decode};
+use super::query::bound;
 use super::read::{get, int};
 use super::script::Script;
 use super::statement::Statement;
-use super::view::{self, Locked, decode};
 use crate::base::{Error, Result, StorageFault, StreamName, Timestamp};
 use crate::domain::{Row, RowChange, RowKey};
 use crate::journal::batch::{Plan, judge};
 use crate::journal::chain::snapshot_checksum;
 use crate::journal::{Append, AppendOutcome, BatchError, Expected, Head, NewSnapshot};
 
-/// How often a batch is judged anew because another host inserted a row that it must be the first to
-/// have.
-const MAX_JUDGEMENTS: u32 = 16;
+/// How often a transaction begins anew because another host took a head away between its creation and
+/// its lock, or inserted a row that a batch must be the first to have.
+const MAX_BEGINNINGS: u32 = 16;
 
 /// How a transaction ends.
 pub(super) enum End<T> {
@@ -86,11 +87,22 @@ impl Writer {
         }
     }
 
-    /// Runs a transaction. It is not cut short but by its time-out, which ends its connection.
+    /// Runs a transaction.
     pub(super) async fn transact<T>(
         &mut self,
         context: &str,
         work: impl AsyncFnOnce(&mut Session) -> sqlx::Result<End<T>>,
+    ) -> Result<T, Failure> {
+        self.transact_on(context, "", async |session, _| work(session).await).await
+    }
+
+    /// Runs a transaction with what stands behind its `BEGIN`, whose rows the work is given. It is not
+    /// cut short but by its time-out, which ends its connection.
+    pub(super) async fn transact_on<T>(
+        &mut self,
+        context: &str,
+        opening: &str,
+        work: impl AsyncFnOnce(&mut Session, Vec<PgRow>) -> sqlx::Result<End<T>>,
     ) -> Result<T, Failure> {
         let taken = self.take().await;
         let mut session =
@@ -98,8 +110,8 @@ impl Writer {
         let at_commit = AtomicBool::new(false);
         let limit = self.connector.options().command_timeout;
         let ended = timeout(limit, async {
-            session.begin("").await?;
-            match work(&mut session).await? {
+            let rows = session.begin(opening).await?;
+            match work(&mut session, rows).await? {
                 End::Commit(done) => {
                     at_commit.store(true, Ordering::Relaxed);
                     session.commit().await.map(|()| done)
@@ -130,12 +142,17 @@ impl Writer {
         &mut self,
         batch: &[Append],
     ) -> Result<Vec<AppendOutcome>, BatchError> {
-        let generation = self.generation;
-        for _ in 0..MAX_JUDGEMENTS {
+        let (generation, context) = (self.generation, "writing a batch");
+        let opening = Opening::of_batch(batch);
+        let opening = opening.map_err(|error| BatchError::Failed(storage_error(error, context)))?;
+        for _ in 0..MAX_BEGINNINGS {
             let mut outcomes = Vec::new();
             let written = self
-                .transact("writing a batch", async |session| {
-                    write(session, batch, generation, &mut outcomes).await
+                .transact_on(context, opening.text(), async |session, rows| {
+                    match opening.read(&rows)? {
+                        Some(at) => write(session, batch, at, generation, &mut outcomes).await,
+                        None => Ok(End::RollBack(None)),
+                    }
                 })
                 .await;
             match written {
@@ -149,8 +166,7 @@ impl Writer {
                 Err(failure) => return Err(self.failed(failure, batch, outcomes)),
             }
         }
-        let context = "other hosts insert the same rows again and again";
-        Err(BatchError::Passing(Error::storage(StorageFault::Unavailable, context)))
+        Err(BatchError::Passing(in_the_way()))
     }
 
     fn failed(
@@ -180,8 +196,11 @@ impl Writer {
     /// Whether an append whose commit was in doubt is there. Its streams' locks are free only once
     /// the transaction has ended.
     pub(super) async fn look_up(&mut self, append: &Append) -> Result<Option<AppendOutcome>> {
+        let context = "looking up a doubtful commit";
+        let opening = bound(Opening::of_parts(append.parts.iter()))?;
         let found = self
-            .transact("looking up a doubtful commit", async |session| {
+            .transact_on(context, opening.text(), async |session, rows| {
+                opening.read(&rows)?.ok_or_else(|| decode(in_the_way()))?;
                 look_up(session, append).await.map(End::RollBack)
             })
             .await
@@ -201,9 +220,11 @@ impl Writer {
         snapshot: NewSnapshot,
     ) -> Result<()> {
         let name = StreamName::from(stream);
-        let written = self.transact("writing a snapshot", async |session| {
-            let mut locked = Locked::default();
-            view::lock_standing(session, &BTreeSet::from([name.clone()]), &mut locked).await?;
+        let context = "writing a snapshot";
+        let names = std::iter::once(&name);
+        let opening = bound(Opening::of_standing(names))?;
+        let written = self.transact_on(context, opening.text(), async |session, rows| {
+            let locked = opening.read(&rows)?.unwrap_or_default();
             let (head, id) = (locked.view.heads.get(&name), locked.ids.get(&name));
             let (Some(head), Some(id)) = (head, id) else { return Ok(End::RollBack(())) };
             if head.expected() != expected {
@@ -236,17 +257,16 @@ impl Writer {
         changes: &[RowChange],
         expected: &[(StreamName, Expected)],
     ) -> Result<bool> {
-        let replaced = self.transact("replacing rows", async |session| {
-            let locked = view::lock_told(session, changes, expected).await?;
+        let context = "replacing rows";
+        let opening = bound(Opening::of_told(changes, expected))?;
+        let replaced = self.transact_on(context, opening.text(), async |session, rows| {
+            let Some(locked) = opening.read(&rows)? else { return Ok(End::RollBack(false)) };
             let head = |name| locked.view.heads.get(name).map_or(Expected::NONE, Head::expected);
             if expected.iter().any(|(name, expected)| head(name) != *expected) {
                 return Ok(End::RollBack(false));
             }
             // No event says when, so it is the first time that no reader of stamps has passed.
-            let stamp = match changes.iter().any(RowChange::stamps) {
-                true => Some(view::lock_stamps(session).await?.plus_millis(1)),
-                false => None,
-            };
+            let stamp = locked.stamped_at.map(|last| last.plus_millis(1));
             let rows = changes.iter().map(|change| match change {
                 RowChange::Put(row) => {
                     (row.key(), Some(stamp.map_or_else(|| row.clone(), |at| row.stamped(at))))
@@ -284,50 +304,22 @@ impl Writer {
     }
 }
 
-/// The positions of a batch's events, the time, and which life the store is in. It stays in that
-/// until the end of the transaction: a restore waits for all that have locked heads.
-struct Drawn {
-    generation: i64,
-    now: Timestamp,
-    positions: Vec<i64>,
-}
-
-/// Draws positions, by a transaction that has its id before: a reader that waits for all lower ids
-/// waits for all lower positions. What is written then is written under a later id than any that
-/// was given before.
-async fn draw(session: &mut Session, count: usize) -> sqlx::Result<Drawn> {
-    let sql = format!(
-        "SELECT pg_current_xact_id(), floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint, \
-         (SELECT value FROM connector_meta WHERE key = 'generation'); \
-         SELECT nextval('connector_journal_position') FROM generate_series(1, {count}); \
-         SAVEPOINT drawn"
-    );
-    let rows = session.run(sql).await?;
-    let (first, rest) = rows.split_first().ok_or(sqlx::Error::RowNotFound)?;
-    let now = int(first, 1).map(Timestamp::from_millis).map_err(decode)?;
-    let generation = int(first, 2).map_err(decode)?;
-    let positions: Result<Vec<i64>> = rest.iter().map(|row| int(row, 0)).collect();
-    let mut positions = positions.map_err(decode)?;
-    positions.sort_unstable();
-    Ok(Drawn { generation, now, positions })
-}
-
-/// Judges and writes a batch in a transaction that has begun. `None`: another host was the first to
+/// Judges and writes a batch under its locks. `None`: another host was the first to
 /// insert a row, and the batch must be judged on it. `outcomes` are those of a batch that is about
 /// to be committed.
 async fn write(
     session: &mut Session,
     batch: &[Append],
+    mut locked: Locked,
     generation: i64,
     outcomes: &mut Vec<AppendOutcome>,
 ) -> sqlx::Result<End<Option<Written>>> {
-    let locked = view::load(session, batch).await?;
-    let parts = || batch.iter().flat_map(|append| &append.parts);
-    let events: usize = parts().map(|part| part.events.len()).sum();
-    let has_trim = parts().any(|part| part.trim);
-    let drawn = draw(session, events.max(usize::from(has_trim))).await?;
+    let drawn = locked.drawn.take().ok_or(sqlx::Error::RowNotFound)?;
     if drawn.generation != generation {
         return Err(decode(another_life()));
+    }
+    for row in opening::secret_rows(session, batch).await? {
+        locked.view.standing.insert(row.key(), row);
     }
     let stamp = locked.stamped_at.map(|last| drawn.now.max(last.plus_millis(1)));
     let now = stamp.unwrap_or(drawn.now);
@@ -359,6 +351,12 @@ async fn write(
     });
     outcomes.clone_from(&judged.outcomes);
     Ok(End::Commit(Some(Written { outcomes: judged.outcomes, newest })))
+}
+
+/// Again and again a head was taken away between its creation and its lock, or a row was there that a
+/// batch must be the first to have.
+fn in_the_way() -> Error {
+    Error::storage(StorageFault::Unavailable, "other hosts write the same rows again and again")
 }
 
 /// Nobody may write with the tokens and the states of a life that is over.
@@ -418,7 +416,6 @@ pub(super) async fn note_trimmed(session: &mut Session, up_to: i64) -> sqlx::Res
 /// What became of an append whose commit was in doubt. A command's id alone is no proof: another host
 /// may have decided the same command, so what it wrote is compared.
 async fn look_up(session: &mut Session, append: &Append) -> sqlx::Result<Option<AppendOutcome>> {
-    view::lock_parts(session, &append.parts).await?;
     let part = append.parts.iter().find(|part| !part.events.is_empty());
     if let Some((part, event)) = part.and_then(|part| Some((part, part.events.first()?))) {
         let mut statement = Statement::new(
@@ -455,9 +452,8 @@ async fn look_up(session: &mut Session, append: &Append) -> sqlx::Result<Option<
     if !session.all(statement).await?.is_empty() {
         return Ok(None);
     }
-    let ids = vec![append.command_id.as_bytes().as_slice()];
-    let found = view::stored_commands(session, ids).await?.pop();
-    Ok(found.map(|(_, found)| match found == *record {
+    let found = opening::stored_command(session, append.command_id).await?;
+    Ok(found.map(|found| match found == *record {
         true => AppendOutcome::Committed { taken: Vec::new() },
         false => AppendOutcome::CommandKnown(found),
     }))

@@ -1,0 +1,382 @@
+//! What a transaction that writes begins with: it locks what it is judged on, in one order for all
+//! hosts, and then reads it.
+//!
+//! The order is: lease rows, heads that are missing, heads, the row of stamps; each kind sorted, each
+//! row once, in the strongest mode that the batch needs. So no two batches wait for each other. What
+//! locked statements give back is the newest version of a row, also where they had to wait for it.
+//!
+//! All of it is one text, because each round trip costs as much as the locks of many rows. Each
+//! statement in it still sees what was committed before it began.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use sqlx::postgres::PgRow;
+use sqlx::{Column as _, Row as _};
+use uuid::Uuid;
+
+use super::connect::Session;
+use super::read::{blob_digest, blob_uuid, bytes, get, head_of, int, row_of, text};
+use super::statement::Statement;
+use crate::base::{
+    ConnectorName, Error, OwnerDid, Result, StreamKey, StreamKind, StreamName, Timestamp,
+};
+use crate::domain::{Row, RowChange, RowKey, Table, Value};
+use crate::journal::batch::{View, named_rows, stamps};
+use crate::journal::{Append, CommandRecord, Expected, Part};
+
+/// Names of the last column of a row, which say what it is.
+const LEASE: &str = "a_lease";
+const HEAD: &str = "a_head";
+const STAMP: &str = "a_stamp";
+const MOMENT: &str = "a_moment";
+const COMMAND: &str = "a_command";
+const ROW_OF: &str = "a_row_of_";
+
+/// What was found under the locks.
+#[derive(Debug, Default)]
+pub(super) struct Locked {
+    pub(super) view: View,
+    /// The ids of the streams; all that can be written to are there.
+    pub(super) ids: HashMap<StreamName, i64>,
+    /// The streams without an event.
+    pub(super) empty: Vec<i64>,
+    /// The newest stamp, if it was locked.
+    pub(super) stamped_at: Option<Timestamp>,
+    /// What was drawn, if anything was.
+    pub(super) drawn: Option<Drawn>,
+}
+
+/// Positions of events, the time, and which life the store is in. It stays in that until the end of
+/// the transaction: a restore waits for all that have locked heads.
+#[derive(Debug)]
+pub(super) struct Drawn {
+    pub(super) generation: i64,
+    pub(super) now: Timestamp,
+    /// In their order.
+    pub(super) positions: Vec<i64>,
+}
+
+/// A stream to be locked.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    kind: StreamKind,
+    /// It is created if it is missing: an append may be its first.
+    creates: bool,
+}
+
+/// The text behind `BEGIN`.
+pub(super) struct Opening {
+    statement: Statement,
+    /// The streams that must be there.
+    needed: Vec<StreamName>,
+}
+
+impl Opening {
+    fn new() -> Self {
+        Self { statement: Statement::written_out(""), needed: Vec::new() }
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.statement.sql
+    }
+
+    /// All that a batch is judged on, but rows whose keys are secrets.
+    pub(super) fn of_batch(batch: &[Append]) -> sqlx::Result<Self> {
+        let mut opening = Self::new();
+        let parts = || batch.iter().flat_map(|append| &append.parts);
+        let written = written_leases(parts().flat_map(|part| &part.rows));
+        let mode = if written.is_empty() { "SHARE" } else { "UPDATE" };
+        let fences = batch.iter().flat_map(|append| &append.fences);
+        opening.lock_leases(
+            &fences.map(|fence| fence.scope.row_key()).chain(written).collect(),
+            mode,
+        )?;
+        opening.lock_heads(&streams_of(batch))?;
+        if stamps(batch) {
+            opening.lock_stamps();
+        }
+        let events: usize = parts().map(|part| part.events.len()).sum();
+        let has_trim = parts().any(|part| part.trim);
+        opening.draw(events.max(usize::from(has_trim)));
+        let recorded = batch.iter().filter(|append| append.record.is_some());
+        opening.read_commands(recorded.map(|append| append.command_id).collect())?;
+        opening.read_rows(named_rows(batch).into_iter().filter(|key| !is_secret(key)).collect())?;
+        Ok(opening)
+    }
+
+    /// The streams of these parts, also those that another transaction is about to create.
+    pub(super) fn of_parts<'a>(parts: impl Iterator<Item = &'a Part>) -> sqlx::Result<Self> {
+        let mut opening = Self::new();
+        opening.lock_heads(&wanted(parts))?;
+        Ok(opening)
+    }
+
+    /// Of these streams those that are there.
+    pub(super) fn of_standing<'a>(
+        names: impl Iterator<Item = &'a StreamName>,
+    ) -> sqlx::Result<Self> {
+        let mut opening = Self::new();
+        opening.lock_standing(&names.collect())?;
+        Ok(opening)
+    }
+
+    /// What rows are written under that were told from these streams. A stream that is expected to be
+    /// none gets a head, so that nobody else begins it meanwhile.
+    pub(super) fn of_told(
+        changes: &[RowChange],
+        expected: &[(StreamName, Expected)],
+    ) -> sqlx::Result<Self> {
+        let mut opening = Self::new();
+        opening.lock_leases(&written_leases(changes.iter()), "UPDATE")?;
+        let mut wanted = BTreeMap::new();
+        for (name, expected) in expected {
+            let key = StreamKey::from_stream_name(name)
+                .ok_or_else(|| decode(Error::damaged(format_args!("a stream is named {name}"))))?;
+            let stream = Wanted { kind: key.kind(), creates: *expected == Expected::NONE };
+            wanted.insert(name.clone(), stream);
+        }
+        opening.lock_heads(&wanted)?;
+        if changes.iter().any(RowChange::stamps) {
+            opening.lock_stamps();
+        }
+        Ok(opening)
+    }
+
+    /// The next statement of the text.
+    fn next(&mut self, sql: &str) {
+        self.statement.push("; ");
+        self.statement.push(sql);
+    }
+
+    fn lock_leases(&mut self, keys: &BTreeSet<RowKey>, mode: &str) -> sqlx::Result<()> {
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let scopes = keys.iter().map(|key| key.values.first().and_then(Value::as_text)).collect();
+        self.next(&format!(
+            "SELECT scope, token AS {LEASE} FROM connector_lease WHERE scope = ANY ("
+        ));
+        self.statement.bind_texts(scopes)?;
+        self.statement.push(") ORDER BY scope FOR ");
+        self.statement.push(mode);
+        Ok(())
+    }
+
+    /// Creates heads at version 0 that are not there, and locks all. A row of a transaction that is
+    /// under way is waited for.
+    fn lock_heads(&mut self, wanted: &BTreeMap<StreamName, Wanted>) -> sqlx::Result<()> {
+        let created = || wanted.iter().filter(|(_, wanted)| wanted.creates);
+        self.needed = created().map(|(name, _)| name.clone()).collect();
+        if !self.needed.is_empty() {
+            self.next(
+                "INSERT INTO connector_stream (name, kind, version, last_command_id, hash) \
+                 SELECT name, kind, 0, '', '' FROM unnest(",
+            );
+            self.statement.bind_texts(created().map(|(name, _)| Some(&**name)).collect())?;
+            self.statement.push(", ");
+            let kinds = created().map(|(_, wanted)| Some(wanted.kind.number()));
+            self.statement.bind_ints(kinds.collect())?;
+            self.statement.push(") AS v (name, kind) ON CONFLICT (name) DO NOTHING");
+        }
+        self.lock_standing(&wanted.keys().collect())
+    }
+
+    fn lock_standing(&mut self, names: &BTreeSet<&StreamName>) -> sqlx::Result<()> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        self.next(&format!(
+            "SELECT stream, name, version, last_command_id, hash AS {HEAD} FROM connector_stream \
+             WHERE name = ANY ("
+        ));
+        self.statement.bind_texts(names.iter().map(|name| Some(&***name)).collect())?;
+        self.statement.push(") ORDER BY name FOR UPDATE");
+        Ok(())
+    }
+
+    /// Locks the row of stamps until the end of the transaction.
+    fn lock_stamps(&mut self) {
+        self.next(&format!(
+            "SELECT value AS {STAMP} FROM connector_meta WHERE key = 'stamped_at' FOR UPDATE"
+        ));
+    }
+
+    /// Draws positions, by a transaction that has its id before: a reader that waits for all lower ids
+    /// waits for all lower positions. What is written behind it is written under a later id than any
+    /// that was given before.
+    fn draw(&mut self, count: usize) {
+        self.next(&format!(
+            "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint, \
+             (SELECT value FROM connector_meta WHERE key = 'generation'), pg_current_xact_id(), \
+             ARRAY(SELECT nextval('connector_journal_position') FROM generate_series(1, {count})) \
+             AS {MOMENT}; SAVEPOINT drawn"
+        ));
+    }
+
+    fn read_commands(&mut self, ids: Vec<Uuid>) -> sqlx::Result<()> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        self.next(&format!(
+            "SELECT command_id, digest, answer AS {COMMAND} FROM connector_command \
+             WHERE command_id = ANY ("
+        ));
+        let ids = ids.iter().map(|id| Some(id.as_bytes().as_slice()));
+        self.statement.bind_blobs(ids.collect())?;
+        self.statement.push(")");
+        Ok(())
+    }
+
+    fn read_rows(&mut self, keys: Vec<&RowKey>) -> sqlx::Result<()> {
+        for keys in keys.chunk_by(|a, b| a.table == b.table) {
+            let Some(table) = keys.first().map(|key| key.table) else { continue };
+            self.next("");
+            self.statement.push_rows(
+                table,
+                keys,
+                &format!(", 0 AS {ROW_OF}{}", table.spec().name),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// What its rows say. `None`: another host took a head away between its creation and its lock, and
+    /// the transaction must begin anew.
+    pub(super) fn read(&self, rows: &[PgRow]) -> sqlx::Result<Option<Locked>> {
+        let mut locked = Locked::default();
+        for row in rows {
+            locked.take(row).map_err(decode)?;
+        }
+        Ok(self.needed.iter().all(|name| locked.ids.contains_key(name)).then_some(locked))
+    }
+}
+
+impl Locked {
+    fn take(&mut self, row: &PgRow) -> Result<()> {
+        match row.columns().last().map_or("", |column| column.name()) {
+            LEASE => {
+                let key = RowKey::new(Table::Lease, vec![Value::text(text(row, 0)?)]);
+                self.view.leases.insert(key, Value::text(text(row, 1)?));
+            }
+            HEAD => {
+                let (stream, name) = (int(row, 0)?, StreamName::from(text(row, 1)?));
+                if int(row, 2)? == 0 {
+                    self.empty.push(stream);
+                } else {
+                    self.view.heads.insert(name.clone(), head_of(row, 2)?);
+                }
+                self.ids.insert(name, stream);
+            }
+            STAMP => self.stamped_at = Some(Timestamp::from_millis(int(row, 0)?)),
+            MOMENT => {
+                let (now, generation) = (Timestamp::from_millis(int(row, 0)?), int(row, 1)?);
+                let mut positions: Vec<i64> = get(row, 3)?;
+                positions.sort_unstable();
+                self.drawn = Some(Drawn { generation, now, positions });
+            }
+            COMMAND => {
+                let (command_id, record) = command_of(row)?;
+                self.view.commands.insert(command_id, record);
+            }
+            named => {
+                let of = |table: &&Table| named.strip_prefix(ROW_OF) == Some(table.spec().name);
+                if let Some(&table) = Table::ALL.iter().find(of) {
+                    let row = row_of(row, table)?;
+                    self.view.standing.insert(row.key(), row);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What must not stand in a statement's text, which the server may log.
+fn is_secret(key: &RowKey) -> bool {
+    key.table == Table::PendingAuth
+}
+
+/// The rows of a batch whose keys are secrets.
+pub(super) async fn secret_rows(session: &mut Session, batch: &[Append]) -> sqlx::Result<Vec<Row>> {
+    let keys: Vec<&RowKey> = named_rows(batch).into_iter().filter(|key| is_secret(key)).collect();
+    let mut found = Vec::new();
+    for keys in keys.chunk_by(|a, b| a.table == b.table) {
+        let Some(table) = keys.first().map(|key| key.table) else { continue };
+        let mut statement = Statement::new("");
+        statement.push_rows(table, keys, "")?;
+        for row in &session.all(statement).await? {
+            found.push(row_of(row, table).map_err(decode)?);
+        }
+    }
+    Ok(found)
+}
+
+fn written_leases<'a>(changes: impl Iterator<Item = &'a RowChange>) -> BTreeSet<RowKey> {
+    let keys = changes.map(|change| match change {
+        RowChange::Put(row) => row.key(),
+        RowChange::Delete(key) | RowChange::Take(key) => key.clone(),
+    });
+    keys.filter(|key| key.table == Table::Lease).collect()
+}
+
+fn streams_of(batch: &[Append]) -> BTreeMap<StreamName, Wanted> {
+    let parts = batch.iter().flat_map(|append| &append.parts);
+    let mut wanted = wanted(parts);
+    for key in batch.iter().flat_map(|append| &append.absent) {
+        if let Some(stream) = guard_of(key) {
+            let guard = Wanted { kind: stream.kind(), creates: true };
+            wanted.insert(stream.stream_name(), guard);
+        }
+    }
+    wanted
+}
+
+fn wanted<'a>(parts: impl Iterator<Item = &'a Part>) -> BTreeMap<StreamName, Wanted> {
+    let mut wanted = BTreeMap::new();
+    for part in parts {
+        let stream = wanted
+            .entry(StreamName::clone(&part.stream))
+            .or_insert(Wanted { kind: part.kind, creates: false });
+        stream.creates |= part.expected.version == 0;
+    }
+    wanted
+}
+
+/// The stream whose appends alone put a row that others expect to be absent and do not put
+/// themselves: under its lock the row stays absent until they have committed.
+fn guard_of(key: &RowKey) -> Option<StreamKey> {
+    let name = |at: usize| key.values.get(at).and_then(Value::as_text);
+    if key.table != Table::Forgetting {
+        return None;
+    }
+    let owner = OwnerDid::new(name(0)?).ok()?;
+    Some(StreamKey::Connector(owner, ConnectorName::new(name(1)?).ok()?))
+}
+
+/// A command's id and its recorded outcome.
+fn command_of(row: &PgRow) -> Result<(Uuid, CommandRecord)> {
+    let record = CommandRecord { digest: blob_digest(row, 1)?, answer: bytes(row, 2)? };
+    Ok((blob_uuid(row, 0)?, record))
+}
+
+/// The recorded outcome of a command's id.
+pub(super) async fn stored_command(
+    session: &mut Session,
+    command_id: Uuid,
+) -> sqlx::Result<Option<CommandRecord>> {
+    let mut statement = Statement::new(
+        "SELECT command_id, digest, answer FROM connector_command WHERE command_id = ",
+    );
+    statement.bind(command_id.as_bytes().as_slice())?;
+    let rows = session.all(statement).await?;
+    rows.first().map(|row| command_of(row).map(|(_, record)| record)).transpose().map_err(decode)
+}
+
+/// An error of the store as one of the library, for what is between two statements.
+pub(super) fn decode(error: Error) -> sqlx::Error {
+    sqlx::Error::Decode(Box::new(error))
+}
+
+#[cfg(test)]
+#[cfg(unix)]
+#[path = "opening_tests.rs"]
+mod tests;
