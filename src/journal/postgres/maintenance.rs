@@ -59,7 +59,7 @@ impl Writer {
         }
         let cut = self.transact("cutting history", async |session| {
             let mut lock = Statement::new(
-                "SELECT 1 FROM connector_stream WHERE stream = ANY ($1) ORDER BY name FOR UPDATE",
+                "SELECT 1 FROM connector_stream WHERE stream = ANY ($1) ORDER BY stream FOR UPDATE",
             );
             lock.add(streams)?;
             session.all(lock).await?;

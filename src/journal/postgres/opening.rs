@@ -1,8 +1,8 @@
 //! What a transaction that writes begins with: it locks what it is judged on, in one order for all
 //! hosts, and then reads it.
 //!
-//! The order is: lease rows, heads that are missing, heads, the row of stamps; each kind sorted, each
-//! row once, in the strongest mode that the batch needs. So no two batches wait for each other. What
+//! The order is: lease rows, heads that are missing, heads (by their ids), the row of stamps; each kind
+//! sorted, each row once, in the strongest mode that the batch needs. So no two batches wait for each other. What
 //! locked statements give back is the newest version of a row, also where they had to wait for it.
 //!
 //! All of it is one text, because each round trip costs as much as the locks of many rows. Each
@@ -23,6 +23,10 @@ use crate::base::{
 use crate::domain::{Row, RowChange, RowKey, Table, Value};
 use crate::journal::batch::{View, named_rows, stamps};
 use crate::journal::{Append, CommandRecord, Expected, Part};
+
+/// Streams whose ids are remembered. When they are more, all are forgotten: the next batches look theirs
+/// up by name.
+const MAX_KNOWN_STREAMS: usize = 65_536;
 
 /// Names of the last column of a row, which say what it is.
 const LEASE: &str = "a_lease";
@@ -56,6 +60,25 @@ pub(super) struct Drawn {
     pub(super) positions: Vec<i64>,
 }
 
+/// The ids of streams that were locked before. What is found by one says its name, so an id whose
+/// stream is gone, or that is another one's on a server that took over, locks nothing that is used.
+#[derive(Debug, Default)]
+pub(super) struct KnownStreams(HashMap<StreamName, i64>);
+
+impl KnownStreams {
+    /// Remembers the ids of streams that a committed transaction had locked.
+    pub(super) fn learn(&mut self, ids: HashMap<StreamName, i64>) {
+        if self.0.len().saturating_add(ids.len()) > MAX_KNOWN_STREAMS {
+            self.forget();
+        }
+        self.0.extend(ids);
+    }
+
+    pub(super) fn forget(&mut self) {
+        self.0.clear();
+    }
+}
+
 /// A stream to be locked.
 #[derive(Clone, Copy, Debug)]
 struct Wanted {
@@ -81,7 +104,7 @@ impl Opening {
     }
 
     /// All that a batch is judged on, but rows whose keys are secrets.
-    pub(super) fn of_batch(batch: &[Append]) -> sqlx::Result<Self> {
+    pub(super) fn of_batch(batch: &[Append], known: &KnownStreams) -> sqlx::Result<Self> {
         let mut opening = Self::new();
         let parts = || batch.iter().flat_map(|append| &append.parts);
         let written = written_leases(parts().flat_map(|part| &part.rows));
@@ -91,7 +114,7 @@ impl Opening {
             &fences.map(|fence| fence.scope.row_key()).chain(written).collect(),
             mode,
         )?;
-        opening.lock_heads(&streams_of(batch))?;
+        opening.lock_heads(&streams_of(batch), known)?;
         if stamps(batch) {
             opening.lock_stamps();
         }
@@ -107,7 +130,7 @@ impl Opening {
     /// The streams of these parts, also those that another transaction is about to create.
     pub(super) fn of_parts<'a>(parts: impl Iterator<Item = &'a Part>) -> sqlx::Result<Self> {
         let mut opening = Self::new();
-        opening.lock_heads(&wanted(parts))?;
+        opening.lock_heads(&wanted(parts), &KnownStreams::default())?;
         Ok(opening)
     }
 
@@ -116,7 +139,7 @@ impl Opening {
         names: impl Iterator<Item = &'a StreamName>,
     ) -> sqlx::Result<Self> {
         let mut opening = Self::new();
-        opening.lock_standing(&names.collect())?;
+        opening.lock_standing(Vec::new(), names.collect())?;
         Ok(opening)
     }
 
@@ -135,7 +158,7 @@ impl Opening {
             let stream = Wanted { kind: key.kind(), creates: *expected == Expected::NONE };
             wanted.insert(name.clone(), stream);
         }
-        opening.lock_heads(&wanted)?;
+        opening.lock_heads(&wanted, &KnownStreams::default())?;
         if changes.iter().any(RowChange::stamps) {
             opening.lock_stamps();
         }
@@ -164,33 +187,57 @@ impl Opening {
 
     /// Creates heads at version 0 that are not there, and locks all. A row of a transaction that is
     /// under way is waited for.
-    fn lock_heads(&mut self, wanted: &BTreeMap<StreamName, Wanted>) -> sqlx::Result<()> {
-        let created = || wanted.iter().filter(|(_, wanted)| wanted.creates);
-        self.needed = created().map(|(name, _)| name.clone()).collect();
-        if !self.needed.is_empty() {
+    fn lock_heads(
+        &mut self,
+        wanted: &BTreeMap<StreamName, Wanted>,
+        known: &KnownStreams,
+    ) -> sqlx::Result<()> {
+        let (mut ids, mut unknown) = (Vec::new(), Vec::new());
+        for (name, &wanted) in wanted {
+            match known.0.get(name) {
+                Some(&id) => {
+                    ids.push(id);
+                    self.needed.push(name.clone());
+                }
+                None => unknown.push((name, wanted)),
+            }
+        }
+        let created = || unknown.iter().filter(|(_, wanted)| wanted.creates);
+        self.needed.extend(created().map(|(name, _)| StreamName::clone(name)));
+        if created().next().is_some() {
             self.next(
                 "INSERT INTO connector_stream (name, kind, version, last_command_id, hash) \
                  SELECT name, kind, 0, '', '' FROM unnest(",
             );
-            self.statement.bind_texts(created().map(|(name, _)| Some(&**name)).collect())?;
+            self.statement.bind_texts(created().map(|(name, _)| Some(&***name)).collect())?;
             self.statement.push(", ");
             let kinds = created().map(|(_, wanted)| Some(wanted.kind.number()));
             self.statement.bind_ints(kinds.collect())?;
             self.statement.push(") AS v (name, kind) ON CONFLICT (name) DO NOTHING");
         }
-        self.lock_standing(&wanted.keys().collect())
+        self.lock_standing(ids, unknown.into_iter().map(|(name, _)| name).collect())
     }
 
-    fn lock_standing(&mut self, names: &BTreeSet<&StreamName>) -> sqlx::Result<()> {
-        if names.is_empty() {
+    /// Locks heads that are there, by their ids, which costs half as much, or their names.
+    fn lock_standing(&mut self, ids: Vec<i64>, names: Vec<&StreamName>) -> sqlx::Result<()> {
+        if names.is_empty() && ids.is_empty() {
             return Ok(());
         }
         self.next(&format!(
-            "SELECT stream, name, version, last_command_id, hash AS {HEAD} FROM connector_stream \
-             WHERE name = ANY ("
+            "SELECT stream, name, version, last_command_id, hash AS {HEAD} FROM connector_stream WHERE "
         ));
-        self.statement.bind_texts(names.iter().map(|name| Some(&***name)).collect())?;
-        self.statement.push(") ORDER BY name FOR UPDATE");
+        let both = !ids.is_empty() && !names.is_empty();
+        if !ids.is_empty() {
+            self.statement.push("stream = ANY (");
+            self.statement.bind_ints(ids.into_iter().map(Some).collect())?;
+            self.statement.push(if both { ") OR " } else { ")" });
+        }
+        if !names.is_empty() {
+            self.statement.push("name = ANY (");
+            self.statement.bind_texts(names.into_iter().map(|name| Some(&**name)).collect())?;
+            self.statement.push(")");
+        }
+        self.statement.push(" ORDER BY stream FOR UPDATE");
         Ok(())
     }
 
@@ -240,8 +287,8 @@ impl Opening {
         Ok(())
     }
 
-    /// What its rows say. `None`: another host took a head away between its creation and its lock, and
-    /// the transaction must begin anew.
+    /// What its rows say. `None`: a head is gone that was known, or another host took it away between its
+    /// creation and its lock, and the transaction must begin anew.
     pub(super) fn read(&self, rows: &[PgRow]) -> sqlx::Result<Option<Locked>> {
         let mut locked = Locked::default();
         for row in rows {

@@ -49,12 +49,37 @@ async fn odd_names_are_locked_and_found_as_they_are() {
     store.close().await.unwrap();
 }
 
+#[tokio::test]
+async fn a_stream_that_was_dropped_and_begun_anew_elsewhere_is_found() {
+    let Some((_server, url)) = place() else { return };
+    let (one, other) = (open(&url).await, open(&url).await);
+    commit(&one, trim_append("a", 1, Expected::NONE)).await;
+    let a = StreamName::from("document:a");
+    for (round, is_begun) in [(2, true), (4, false)] {
+        // It knows the stream's id now.
+        let standing = one.load("document:a").await.unwrap().head.unwrap().expected();
+        commit(&one, trim_append("a", round, standing)).await;
+        let known = Expected { version: standing.version + 1, ..expected(0, round) };
+        assert_eq!(other.drop_streams(&[(a.clone(), known)]).await.unwrap(), 1);
+        let mut next = Expected::NONE;
+        if is_begun {
+            commit(&other, trim_append("a", round + 1, Expected::NONE)).await;
+            next = expected(1, round + 1);
+            let late = one.append(&[trim_append("a", 90, known)], NOW).await.unwrap();
+            assert_eq!(late, [AppendOutcome::Conflict]);
+        }
+        commit(&one, trim_append("a", round + 10, next)).await;
+        let events = one.load("document:a").await.unwrap().events;
+        assert_eq!(events.len(), if is_begun { 2 } else { 1 });
+    }
+}
+
 #[test]
 fn the_key_of_an_authorization_is_in_no_text() {
     let mut append = first_with("document", "operation", 1);
     let key = RowKey::new(Table::PendingAuth, vec![Value::text("the state")]);
     append.parts[0].rows.push(RowChange::Take(key));
-    let text = Opening::of_batch(&[append]).unwrap().text().to_owned();
+    let text = Opening::of_batch(&[append], &KnownStreams::default()).unwrap().text().to_owned();
     let hex = |text: &str| text.bytes().map(|byte| format!("{byte:02x}")).collect::<String>();
     assert!(text.contains(&hex("operation")), "it is looked for by its text");
     assert!(!text.contains(&hex("the state")) && !text.contains("the state"));

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::connect::{Connector, Seen, Session};
 use super::fault::{Cause, storage_error, timed_out};
-use super::opening::{self, Locked, Opening, decode};
+use super::opening::{self, KnownStreams, Locked, Opening, decode};
 use super::query::bound;
 use super::read::{get, int};
 use super::script::Script;
@@ -47,6 +47,7 @@ pub(super) struct Failure {
 struct Written {
     outcomes: Vec<AppendOutcome>,
     newest: Option<Seen>,
+    ids: HashMap<StreamName, i64>,
 }
 
 /// The writing side of a store.
@@ -54,6 +55,7 @@ struct Written {
 pub(super) struct Writer {
     connector: Arc<Connector>,
     session: Option<Session>,
+    known: KnownStreams,
     is_closed: bool,
     /// The life of the store that this one is of.
     pub(super) generation: i64,
@@ -68,6 +70,7 @@ impl Writer {
         Self {
             connector,
             session: Some(session),
+            known: KnownStreams::default(),
             is_closed: false,
             generation,
             taken_in_doubt: HashMap::new(),
@@ -143,10 +146,10 @@ impl Writer {
         batch: &[Append],
     ) -> Result<Vec<AppendOutcome>, BatchError> {
         let (generation, context) = (self.generation, "writing a batch");
-        let opening = Opening::of_batch(batch);
-        let opening = opening.map_err(|error| BatchError::Failed(storage_error(error, context)))?;
         for _ in 0..MAX_BEGINNINGS {
             let mut outcomes = Vec::new();
+            let opening = bound(Opening::of_batch(batch, &self.known));
+            let opening = opening.map_err(BatchError::Failed)?;
             let written = self
                 .transact_on(context, opening.text(), async |session, rows| {
                     match opening.read(&rows)? {
@@ -159,10 +162,11 @@ impl Writer {
                 Ok(Some(written)) => {
                     if let Some(newest) = written.newest {
                         self.connector.has_written(newest);
+                        self.known.learn(written.ids);
                     }
                     return Ok(written.outcomes);
                 }
-                Ok(None) => {}
+                Ok(None) => self.known.forget(),
                 Err(failure) => return Err(self.failed(failure, batch, outcomes)),
             }
         }
@@ -304,9 +308,8 @@ impl Writer {
     }
 }
 
-/// Judges and writes a batch under its locks. `None`: another host was the first to
-/// insert a row, and the batch must be judged on it. `outcomes` are those of a batch that is about
-/// to be committed.
+/// Judges and writes a batch under its locks. `None`: another host was the first to insert a row, and
+/// the batch must be judged on it. `outcomes` are those of a batch that is about to be committed.
 async fn write(
     session: &mut Session,
     batch: &[Append],
@@ -325,7 +328,8 @@ async fn write(
     let now = stamp.unwrap_or(drawn.now);
     let judged = judge(batch, &locked.view, now);
     if judged.plan.is_empty() {
-        return Ok(End::RollBack(Some(Written { outcomes: judged.outcomes, newest: None })));
+        let (outcomes, ids) = (judged.outcomes, HashMap::new());
+        return Ok(End::RollBack(Some(Written { outcomes, newest: None, ids })));
     }
     let erasures = Script::of_erasures(&judged.plan, &locked.ids)?;
     if !erasures.is_empty() {
@@ -350,7 +354,11 @@ async fn write(
         version: event.version,
     });
     outcomes.clone_from(&judged.outcomes);
-    Ok(End::Commit(Some(Written { outcomes: judged.outcomes, newest })))
+    // Heads that stayed empty are gone again.
+    let (mut ids, heads, streams) = (locked.ids, &locked.view.heads, &judged.plan.streams);
+    let is_begun = |name: &StreamName| streams.get(name).is_some_and(|at| at.head.version > 0);
+    ids.retain(|name, _| heads.contains_key(name) || is_begun(name));
+    Ok(End::Commit(Some(Written { outcomes: judged.outcomes, newest, ids })))
 }
 
 /// Again and again a head was taken away between its creation and its lock, or a row was there that a
