@@ -168,21 +168,18 @@ async fn a_list_that_is_written_out_is_the_list() {
         Connector::new(PostgresOptions::new(&url)).await.unwrap().open().await.unwrap();
     for list in [&[][..], &[""], &["", ""], &["a", "", "b"], &["NULL", "null"], &["{}", ",", "\""]]
     {
-        let mut statement = Statement::written_out("SELECT ");
+        let mut statement = Statement::written_out(
+            "SELECT cardinality(texts)::bigint, array_to_string(texts, '|'), numbers FROM (SELECT ",
+        );
         statement.bind_texts(list.iter().map(|text| Some(*text)).collect()).unwrap();
-        statement.push("::text[], ");
-        let blobs = list.iter().map(|text| Some(text.as_bytes()));
-        statement.bind_blobs(blobs.collect()).unwrap();
-        statement.push("::bytea[], ");
+        statement.push(", ");
         let numbers: Vec<i64> = list.iter().zip(i64::MIN..).map(|(_, number)| number).collect();
         statement.bind_ints(numbers.iter().copied().map(Some).collect()).unwrap();
+        statement.push(") AS lists (texts, numbers)");
         let row = &session.run(statement.sql).await.unwrap()[0];
-        assert_eq!(row.get::<Vec<String>, _>(0), list);
+        assert_eq!(usize::try_from(row.get::<i64, _>(0)).unwrap(), list.len(), "{list:?}");
+        assert_eq!(row.get::<&str, _>(1), list.join("|"));
         assert_eq!(row.get::<Vec<i64>, _>(2), numbers);
-        if !list.contains(&"") {
-            let found: Vec<Vec<u8>> = row.get(1);
-            assert!(found.iter().map(Vec::as_slice).eq(list.iter().map(|text| text.as_bytes())));
-        }
     }
 }
 
