@@ -101,7 +101,8 @@ impl Sampler {
                 let _ = question.answer.send(sample);
             }
         };
-        context.spawn(ask.into_actor(self).map(|(), actor, context| {
+        // A task of its own, so that a panic in the storage ends the statement and not the sampler.
+        context.spawn(actix_rt::spawn(ask).into_actor(self).map(|_, actor, context| {
             actor.asking = false;
             actor.proceed(context);
         }));

@@ -20,6 +20,7 @@ mod parity;
 mod pooled;
 mod proxy;
 mod refusals;
+mod samples;
 mod sides;
 mod stamps;
 #[cfg(feature = "tls")]

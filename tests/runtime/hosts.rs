@@ -1,13 +1,13 @@
 //! Two hosts on one database: no lost update, no stale read, one winner.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use connector_store::domain::StoredEvent;
 use connector_store::domain::document::{DocumentEvent, EntityTrimSet};
 use connector_store::journal::{Append, Expected, NewEvent, Part, encode_event};
 use connector_store::testing::FaultyStorage;
-use connector_store::{Error, Secret, StreamKind, Timestamp};
+use connector_store::{Error, MemoryJournal, Secret, StreamKind, Timestamp};
 use uuid::Uuid;
 
 use crate::common::*;
@@ -233,4 +233,28 @@ async fn a_host_that_is_cut_off_answers_retryable_errors_and_recovers_by_itself(
     assert_eq!(trim(&here).await, Some(3));
     set_trim(&here, 4).await.unwrap();
     assert_eq!(trim(&there).await, Some(4));
+}
+
+#[tokio::test]
+async fn a_panic_while_heads_are_confirmed_is_of_those_alone_who_wait() {
+    let panics = Arc::new(AtomicBool::new(false));
+    let once = Arc::clone(&panics);
+    let journal = MemoryJournal::shared(Arc::new(move || {
+        assert!(!once.swap(false, Ordering::SeqCst), "the storage panics as it was told to");
+        Timestamp::from_millis(1)
+    }));
+    let host = host_on(&journal, 1, |builder| builder).await;
+    let handle = host.store.document(&document("a"));
+    set_trim(&handle, 1).await.unwrap();
+    for _ in 0..2 {
+        panics.store(true, Ordering::SeqCst);
+        let error = bounded(handle.entity_trim()).await.unwrap_err();
+        assert!(error.is_retryable(), "{error}");
+        assert_eq!(bounded(trim(&handle)).await, Some(1));
+        panics.store(true, Ordering::SeqCst);
+        let unit = bounded(host.store.unit_of_work([document_key("a")])).await;
+        assert!(unit.is_err());
+        assert!(bounded(host.store.unit_of_work([document_key("b")])).await.is_ok());
+    }
+    bounded(host.store.close()).await.unwrap();
 }

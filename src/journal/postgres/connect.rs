@@ -43,7 +43,8 @@ pub(super) struct Connector {
     begin: String,
     /// What a connection begins with, with the settings where no one else gets it. Every statement has
     /// an index; one that was planned while its table was small must not be the one that reads it
-    /// whole when it has grown. No statement is worth being compiled.
+    /// whole when it has grown. No statement is worth being compiled. The rows of statements without
+    /// values are texts, which must not depend on what a database or a user is set to.
     greeting: String,
     seen: Mutex<Option<Seen>>,
 }
@@ -86,7 +87,8 @@ impl Connector {
             format!(
                 "; SET {scope} statement_timeout = {limit}; SET {scope} lock_timeout = {lock}; \
                  SET {scope} idle_in_transaction_session_timeout = {limit}; \
-                 SET {scope} enable_seqscan = off; SET {scope} jit = off"
+                 SET {scope} enable_seqscan = off; SET {scope} jit = off; \
+                 SET {scope} bytea_output = hex"
             )
         };
         let greeting = format!("{QUESTION}{}", set("SESSION"));

@@ -2,11 +2,17 @@
 
 use sqlx::Row as _;
 
+use super::super::PostgresStorage;
 use super::super::connect::Connector;
 use super::super::options::PostgresOptions;
-use super::super::tests::{COMMITTED, NOW, commit, expected, open, place, trim_append};
+use super::super::tests::{
+    COMMITTED, NOW, begin, commit, expected, number, open, outsider, place, run, trim_append,
+    trim_key, until_one_waits,
+};
 use super::*;
-use crate::journal::{AppendOutcome, Storage as _};
+use crate::base::{Digest, DocumentId, Holder, OperationId, StorageFault};
+use crate::domain::{Fence, FencingToken, Lease, LeaseScope, forgetting_key};
+use crate::journal::{AppendOutcome, BatchError, Storage as _};
 
 /// Names that a text could take for something else.
 const ODD: [&str; 6] = [
@@ -95,4 +101,249 @@ async fn no_statement_of_a_connection_is_compiled() {
         assert_eq!(rows[0].get::<&str, _>(0), "off", "pooled: {is_pooled}");
         session.close().await;
     }
+}
+
+/// An append with these fences and rows besides its own.
+fn fenced(document: &str, command: u128, fence: &Fence, rows: Vec<RowChange>) -> Append {
+    let mut append = trim_append(document, command, Expected::NONE);
+    append.parts[0].rows.extend(rows);
+    append.fences.push(fence.clone());
+    append
+}
+
+#[tokio::test]
+async fn odd_leases_and_marks_are_locked_and_found_as_they_are() {
+    let Some((_server, url)) = place() else { return };
+    let store = open(&url).await;
+    let owner = OwnerDid::new("did:web:o'\\{,}").unwrap();
+    for (name, n) in ODD.iter().zip(1..) {
+        let connector = ConnectorName::new(*name).unwrap();
+        let scopes = [
+            LeaseScope::Sync { owner: owner.clone(), connector: connector.clone() },
+            LeaseScope::Operation {
+                document_id: DocumentId::new(*name).unwrap(),
+                operation_id: OperationId::new(*name).unwrap(),
+            },
+        ];
+        let (current, other) = (FencingToken { generation: 1, version: n }, 100 * n as u128);
+        for (scope, at) in scopes.into_iter().zip(0..) {
+            let holder = Holder::new(*name).unwrap();
+            let lease = Lease { holder, token: current, expires_at: Timestamp::from_millis(9) };
+            let mut held = trim_append(&format!("{n}-{at}"), other + 10 * at, Expected::NONE);
+            held.parts[0].rows.push(RowChange::Put(lease.row(&scope)));
+            commit(&store, held).await;
+            let old = FencingToken { generation: 1, version: n - 1 };
+            let good = Fence { scope: scope.clone(), token: current };
+            let lost = Fence { scope, token: old };
+            let batch = [
+                fenced(&format!("{n}-{at}-good"), other + 10 * at + 1, &good, Vec::new()),
+                fenced(&format!("{n}-{at}-lost"), other + 10 * at + 2, &lost, Vec::new()),
+            ];
+            let outcomes = store.append(&batch, NOW).await.unwrap();
+            assert_eq!(outcomes, [COMMITTED, AppendOutcome::FenceLost { fence: lost }], "{name}");
+        }
+        let mark = forgetting_key(&owner, &connector);
+        let mut values = mark.values.clone();
+        values.push(Value::Int(1));
+        let mut marks = trim_append(&format!("{n}-mark"), other + 50, Expected::NONE);
+        marks.parts[0].rows.push(RowChange::Put(Row::new(Table::Forgetting, values)));
+        commit(&store, marks).await;
+        let mut late = trim_append(&format!("{n}-late"), other + 51, Expected::NONE);
+        late.absent.push(mark.clone());
+        let outcomes = store.append(&[late], NOW).await.unwrap();
+        assert_eq!(outcomes, [AppendOutcome::RowExists(mark)], "{name}");
+    }
+}
+
+/// Whoever runs the server may have set what such a text, or its rows, are read by.
+#[tokio::test]
+async fn no_setting_of_a_database_changes_what_is_locked_and_read() {
+    let Some((_server, url)) = place() else { return };
+    let mut tool = outsider(&url).await;
+    for set in [
+        "bytea_output = escape",
+        "standard_conforming_strings = off",
+        "backslash_quote = on",
+        "array_nulls = off",
+        "datestyle = 'SQL, DMY'",
+        "default_transaction_isolation = 'serializable'",
+    ] {
+        let name = url.rsplit_once('/').unwrap().1;
+        run(&mut tool, format!("ALTER DATABASE \"{name}\" SET {set}")).await;
+    }
+    for is_pooled in [false, true] {
+        let options = PostgresOptions::new(&url).pooler(is_pooled);
+        let store = PostgresStorage::open(options).await.unwrap();
+        let (document, first) = (format!("b\\{is_pooled}"), 10 * u128::from(is_pooled) + 1);
+        let record = CommandRecord { digest: Digest::of(b"x"), answer: vec![0, 92, 255] };
+        let mut append = trim_append(&document, first, Expected::NONE);
+        append.record = Some(record.clone());
+        commit(&store, append.clone()).await;
+        let again = store.append(&[append], NOW).await.unwrap();
+        assert_eq!(again, [AppendOutcome::CommandKnown(record)], "pooled: {is_pooled}");
+        commit(&store, trim_append(&document, first + 1, expected(1, first))).await;
+        store.close().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_list_that_is_written_out_is_the_list() {
+    let Some((_server, url)) = place() else { return };
+    let mut session =
+        Connector::new(PostgresOptions::new(&url)).await.unwrap().open().await.unwrap();
+    for list in [&[][..], &[""], &["", ""], &["a", "", "b"], &["NULL", "null"], &["{}", ",", "\""]]
+    {
+        let mut statement = Statement::written_out(
+            "SELECT cardinality(texts)::bigint, array_to_string(texts, '|'), numbers FROM (SELECT ",
+        );
+        statement.bind_texts(list.iter().map(|text| Some(*text)).collect()).unwrap();
+        statement.push(", ");
+        let numbers: Vec<i64> = list.iter().zip(i64::MIN..).map(|(_, number)| number).collect();
+        statement.bind_ints(numbers.iter().copied().map(Some).collect()).unwrap();
+        statement.push(") AS lists (texts, numbers)");
+        let row = &session.run(statement.sql).await.unwrap()[0];
+        assert_eq!(usize::try_from(row.get::<i64, _>(0)).unwrap(), list.len(), "{list:?}");
+        assert_eq!(row.get::<&str, _>(1), list.join("|"));
+        assert_eq!(row.get::<Vec<i64>, _>(2), numbers);
+    }
+}
+
+/// The longest names, as many as a batch takes.
+#[tokio::test]
+async fn the_largest_batch_is_written_and_found_again() {
+    let Some((_server, url)) = place() else { return };
+    let store = open(&url).await;
+    let names: Vec<String> =
+        (0..4_096).map(|n| format!("{n:04}{}", "\u{1f980}".repeat(127))).collect();
+    let of = |shift: u128| -> Vec<Append> {
+        let append = |(name, n): (&String, u128)| {
+            let mut append = first_with(name, name, n + shift);
+            append.record = Some(CommandRecord { digest: Digest::of(b"x"), answer: vec![7; 100] });
+            append
+        };
+        names.iter().zip(1..).map(append).collect()
+    };
+    let outcomes = store.append(&of(0), NOW).await.unwrap();
+    assert!(outcomes.iter().all(|outcome| *outcome == COMMITTED));
+    let known = store.append(&of(0), NOW).await.unwrap();
+    assert!(known.iter().all(|outcome| matches!(outcome, AppendOutcome::CommandKnown(_))));
+    let late = store.append(&of(10_000), NOW).await.unwrap();
+    assert!(late.iter().all(|outcome| *outcome == AppendOutcome::Conflict));
+    let mut tool = outsider(&url).await;
+    assert_eq!(number(&mut tool, "SELECT count(*) FROM connector_journal").await, 4_096);
+}
+
+/// What is in the way is told by the server in the middle of the text. The connection goes on, without
+/// what came before.
+#[tokio::test]
+async fn a_lock_that_is_not_given_in_time_leaves_nothing_and_the_batch_may_pass_later() {
+    let Some((_server, url)) = place() else { return };
+    let store = open(&url).await;
+    commit(&store, trim_append("held", 1, Expected::NONE)).await;
+    let mut tool = outsider(&url).await;
+    let served = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()                   AND pid != pg_backend_pid() AND state = 'idle'";
+    let idle = number(&mut tool, served).await;
+    let mut holder = outsider(&url).await;
+    run(&mut holder, "BEGIN; SELECT 1 FROM connector_stream FOR UPDATE").await;
+    let mut append = trim_append("held", 2, expected(1, 1));
+    append.parts.extend(trim_append("a new one", 2, Expected::NONE).parts);
+    let waited = store.append(std::slice::from_ref(&append), NOW).await;
+    let is_passing = matches!(
+        waited,
+        Err(BatchError::Passing(Error::Storage { fault: StorageFault::Unavailable, .. }))
+    );
+    assert!(is_passing, "{waited:?}");
+    assert_eq!(number(&mut tool, "SELECT count(*) FROM connector_stream").await, 1);
+    run(&mut holder, "COMMIT").await;
+    drop(holder);
+    commit(&store, append).await;
+    assert!(number(&mut tool, served).await <= idle + 1, "no connection was left behind");
+}
+
+#[tokio::test]
+async fn a_connection_that_ends_while_a_batch_waits_for_its_locks_loses_nothing() {
+    let Some((_server, url)) = place() else { return };
+    let store = open(&url).await;
+    commit(&store, trim_append("held", 1, Expected::NONE)).await;
+    let mut holder = outsider(&url).await;
+    run(&mut holder, "BEGIN; SELECT 1 FROM connector_stream FOR UPDATE").await;
+    let mut append = trim_append("held", 2, expected(1, 1));
+    append.parts.extend(trim_append("a new one", 2, Expected::NONE).parts);
+    let waiting = begin(&store, append.clone());
+    until_one_waits(&url).await;
+    let end = "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity                WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    run(&mut holder, end).await;
+    let ended = waiting.await.unwrap();
+    assert!(matches!(ended, Err(BatchError::Passing(_))), "nothing was written: {ended:?}");
+    run(&mut holder, "COMMIT").await;
+    commit(&store, append.clone()).await;
+    assert_eq!(store.append(&[append], NOW).await.unwrap(), [AppendOutcome::Conflict]);
+}
+
+/// Another host takes a new head away before it is locked, so many times.
+async fn taken_away(tool: &mut sqlx::postgres::PgConnection, times: u32) {
+    let sql = format!(
+        "CREATE OR REPLACE FUNCTION take_away() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+         IF nextval('takings') <= {times} THEN \
+         DELETE FROM connector_stream WHERE name = 'document:b'; END IF; RETURN NULL; END $$; \
+         DROP SEQUENCE IF EXISTS takings; CREATE SEQUENCE takings"
+    );
+    run(tool, sql).await;
+}
+
+#[tokio::test]
+async fn a_head_that_is_taken_away_before_it_is_locked_is_created_anew() {
+    let Some((_server, url)) = place() else { return };
+    let store = open(&url).await;
+    commit(&store, trim_append("a", 1, Expected::NONE)).await;
+    let mut tool = outsider(&url).await;
+    taken_away(&mut tool, 5).await;
+    let on =
+        "CREATE TRIGGER take_away AFTER INSERT ON connector_stream EXECUTE FUNCTION take_away()";
+    run(&mut tool, on).await;
+    let batch = |command| {
+        ["a", "b", "c"].map(|name| {
+            let at = if name == "a" { expected(1, 1) } else { Expected::NONE };
+            trim_append(name, command, at)
+        })
+    };
+    let mut told = batch(2);
+    for (append, n) in told.iter_mut().zip(2..) {
+        append.command_id = Uuid::from_u128(n);
+    }
+    assert_eq!(store.append(&told, NOW).await.unwrap(), [COMMITTED, COMMITTED, COMMITTED]);
+    assert!(store.look_up(&told[1]).await.unwrap().is_some());
+    assert_eq!(number(&mut tool, "SELECT count(*) FROM connector_stream").await, 3);
+    // Again and again: nothing is written, and it is not told as damage.
+    taken_away(&mut tool, u32::MAX).await;
+    let away = "DELETE FROM connector_stream WHERE name = 'document:b'";
+    run(&mut tool, away).await;
+    let refused = store.append(&batch(9)[1..2], NOW).await;
+    assert!(matches!(refused, Err(BatchError::Passing(_))), "{refused:?}");
+    assert!(store.row(&trim_key("c")).await.unwrap().is_some());
+}
+
+/// What has neither a stream nor a row.
+#[tokio::test]
+async fn a_batch_of_nothing_or_of_records_alone_is_judged_like_others() {
+    let Some((_server, url)) = place() else { return };
+    let store = open(&url).await;
+    assert_eq!(store.append(&[], NOW).await.unwrap(), []);
+    let bare = |command: u128, digest: &[u8]| {
+        let mut append = trim_append("a", command, Expected::NONE);
+        append.parts.clear();
+        append.record = Some(CommandRecord { digest: Digest::of(digest), answer: Vec::new() });
+        append
+    };
+    let mut none = bare(1, b"x");
+    none.record = None;
+    let first = bare(2, b"x").record.unwrap();
+    let batch = [none, bare(2, b"x"), bare(2, b"y"), bare(3, b"x")];
+    let outcomes = store.append(&batch, NOW).await.unwrap();
+    assert_eq!(
+        outcomes,
+        [COMMITTED, COMMITTED, AppendOutcome::CommandKnown(first.clone()), COMMITTED]
+    );
+    let again = store.append(&[bare(2, b"z")], NOW).await.unwrap();
+    assert_eq!(again, [AppendOutcome::CommandKnown(first)]);
 }

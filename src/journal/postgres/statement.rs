@@ -36,9 +36,9 @@ pub(super) const NULLABLE: &[&str] = &[
     "value_digest",
 ];
 
-/// Between the texts of a list that is written out, since no key holds it: of all control characters
+/// Before each text of a list that is written out, since no key holds it: of all control characters
 /// the names of streams have U+001F alone.
-const BETWEEN_TEXTS: u8 = 0x1e;
+const BEFORE_TEXT: u8 = 0x1e;
 
 /// A statement. Without `Debug`, as a value may be a secret.
 #[derive(Clone)]
@@ -111,14 +111,13 @@ impl Statement {
         if !self.writes_out {
             return self.bind(texts);
         }
-        self.push("string_to_array(convert_from(decode('");
-        for (at, text) in texts.into_iter().flatten().enumerate() {
-            if at > 0 {
-                self.push_hex(&[BETWEEN_TEXTS]);
-            }
+        // Split between them, one empty text would be no text: so there is one more, before the first.
+        self.push("(string_to_array(convert_from(decode('");
+        for text in texts.into_iter().flatten() {
+            self.push_hex(&[BEFORE_TEXT]);
             self.push_hex(text.as_bytes());
         }
-        let _ = write!(self.sql, "', 'hex'), 'UTF8'), chr({BETWEEN_TEXTS}))");
+        let _ = write!(self.sql, "', 'hex'), 'UTF8'), chr({BEFORE_TEXT})))[2:]");
         Ok(())
     }
 
