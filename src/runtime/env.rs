@@ -17,7 +17,8 @@ use crate::journal::Storage;
 /// Where a store runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Threads {
-    /// On threads of its own: so many for keys, as many for verifications, and one to write.
+    /// On threads of its own: so many for keys, as many for verifications, one to write, and one to ask
+    /// and answer.
     Own(usize),
     /// On the thread that opens it, which runs an actor system, beside other stores.
     #[cfg(feature = "testing")]

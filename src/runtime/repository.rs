@@ -277,11 +277,12 @@ impl Repository {
             // The next batch goes to the disk first; the answers leave while it is written. Many would
             // keep this thread from the next step of that, as the end of so many appends would; a few are
             // faster without a second thread.
+            let is_many = answers.waiting.len() > FEW_ANSWERS;
             let leave = async move {
                 drop(answers);
                 drop(spent);
             };
-            if appends > FEW_ANSWERS {
+            if is_many {
                 actor.answering.spawn(leave);
             } else {
                 actix_rt::spawn(leave);

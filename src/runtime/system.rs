@@ -41,6 +41,8 @@ struct Crew {
     keys: Vec<ArbiterHandle>,
     verifiers: Vec<ArbiterHandle>,
     repository: ArbiterHandle,
+    /// No caller's code runs there, which might keep every key waiting.
+    answers: ArbiterHandle,
 }
 
 /// A running store.
@@ -77,18 +79,16 @@ impl Runtime {
         let storage = storage.await.map_err(|_| unavailable("opening the storage panicked"))??;
         time.hold_at_least(newest_time(&*storage).await?);
         let counters = Arc::new(Counters::default());
-        let answering = crew.keys.first().unwrap_or(&crew.repository);
         let repository = Repository::start_on(
             &crew.repository,
-            answering.clone(),
+            crew.answers.clone(),
             Arc::clone(&storage),
             time.clone(),
             Arc::clone(&counters),
             bounds.command_timeout,
         );
         let limit = bounds.command_timeout;
-        let sampling = crew.keys.last().unwrap_or(&crew.repository);
-        let sampler = Sampler::start_on(sampling, Arc::clone(&storage), time.clone(), limit);
+        let sampler = Sampler::start_on(&crew.answers, Arc::clone(&storage), time.clone(), limit);
         let verifier = Verifier::new(rules, time.clone(), limit, crew.verifiers);
         let env = Arc::new(Env {
             storage,
@@ -200,6 +200,7 @@ async fn start_threads(count: usize) -> Result<(Crew, oneshot::Receiver<()>)> {
                 keys: (0..count).map(|_| Arbiter::new().handle()).collect(),
                 verifiers: (0..count).map(|_| Arbiter::new().handle()).collect(),
                 repository: Arbiter::new().handle(),
+                answers: Arbiter::new().handle(),
             }
         });
         if ready.send(threads).is_ok()
@@ -224,7 +225,8 @@ fn join_thread() -> Result<(Crew, oneshot::Receiver<()>)> {
         system: None,
         keys: vec![here.clone()],
         verifiers: vec![here.clone()],
-        repository: here,
+        repository: here.clone(),
+        answers: here,
     };
     Ok((crew, ended))
 }

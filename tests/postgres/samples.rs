@@ -23,8 +23,10 @@ async fn all_who_wait_for_a_statement_that_hangs_are_answered_in_time() {
     run(&mut holder, "BEGIN; LOCK TABLE connector_stream IN ACCESS EXCLUSIVE MODE").await;
     let mut calls = Vec::new();
     for number in 0..60 {
-        // They come while statements hang, not only before.
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        // They come while a statement hangs, not only before.
+        if number == 1 {
+            world.until_locked_out(1).await;
+        }
         let store = host.store.clone();
         calls.push(tokio::spawn(async move {
             let begun = Instant::now();

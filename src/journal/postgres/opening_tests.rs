@@ -241,7 +241,8 @@ async fn a_lock_that_is_not_given_in_time_leaves_nothing_and_the_batch_may_pass_
     let store = open(&url).await;
     commit(&store, trim_append("held", 1, Expected::NONE)).await;
     let mut tool = outsider(&url).await;
-    let served = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()                   AND pid != pg_backend_pid() AND state = 'idle'";
+    let served = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                  AND pid != pg_backend_pid() AND state = 'idle'";
     let idle = number(&mut tool, served).await;
     let mut holder = outsider(&url).await;
     run(&mut holder, "BEGIN; SELECT 1 FROM connector_stream FOR UPDATE").await;
@@ -271,7 +272,8 @@ async fn a_connection_that_ends_while_a_batch_waits_for_its_locks_loses_nothing(
     append.parts.extend(trim_append("a new one", 2, Expected::NONE).parts);
     let waiting = begin(&store, append.clone());
     until_one_waits(&url).await;
-    let end = "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity                WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    let end = "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity \
+               WHERE datname = current_database() AND wait_event_type = 'Lock'";
     run(&mut holder, end).await;
     let ended = waiting.await.unwrap();
     assert!(matches!(ended, Err(BatchError::Passing(_))), "nothing was written: {ended:?}");
