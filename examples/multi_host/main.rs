@@ -63,7 +63,13 @@ async fn main() -> ExitCode {
         },
     };
     ended.unwrap_or_else(|failure| {
-        eprintln!("error: {failure}");
+        eprint!("error: {failure}");
+        let mut source = failure.source();
+        while let Some(cause) = source {
+            eprint!(": {cause}");
+            source = cause.source();
+        }
+        eprintln!();
         ExitCode::FAILURE
     })
 }

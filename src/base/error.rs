@@ -318,7 +318,7 @@ pub enum Error {
     },
     /// The database has tables of another program's store, and something in them that can't be
     /// adopted. It was not changed.
-    #[error("the database can't be adopted: {table} {}{row:?}", column.as_deref().unwrap_or_default())]
+    #[error("the database can't be adopted: {}", refused_at(table, column.as_deref(), row))]
     AdoptionRefused {
         /// The table.
         table: String,
@@ -453,6 +453,18 @@ impl Error {
     }
 }
 
+/// Table, column and row of a refusal, as far as they are known.
+fn refused_at(table: &str, column: Option<&str>, row: &[String]) -> String {
+    let mut at = format!("table {table}");
+    if let Some(column) = column {
+        at = format!("{at}, column {column}");
+    }
+    if !row.is_empty() {
+        at = format!("{at}, row {}", row.join(", "));
+    }
+    at
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -486,5 +498,18 @@ mod tests {
             assert_eq!((error.code(), error.class()), (code, class));
             assert_eq!(error.is_retryable(), class == ErrorClass::Retryable);
         }
+    }
+
+    #[test]
+    fn a_refused_adoption_says_where() {
+        let refused = |column: Option<&str>, row: &[&str]| {
+            let row = row.iter().map(|&value| value.to_owned()).collect();
+            let column = column.map(str::to_owned);
+            Error::AdoptionRefused { table: "t".to_owned(), column, row }.to_string()
+        };
+        let what = "the database can't be adopted: table t";
+        assert_eq!(refused(None, &[]), what);
+        assert_eq!(refused(Some("c"), &[]), format!("{what}, column c"));
+        assert_eq!(refused(Some("c"), &["a", "b"]), format!("{what}, column c, row a, b"));
     }
 }

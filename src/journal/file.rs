@@ -38,9 +38,9 @@ pub(super) fn resolve(path: &Path) -> Result<PathBuf> {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    let parent =
-        parent.canonicalize().map_err(|error| file_error(error, "finding the file's directory"))?;
-    Ok(parent.join(name))
+    let found = parent.canonicalize();
+    let context = || format!("finding the directory {}", parent.display());
+    Ok(found.map_err(|error| file_error(error, &context()))?.join(name))
 }
 
 /// The path with `suffix` behind it.

@@ -327,7 +327,8 @@ impl StoreBuilder {
         if matches!(opening, Opening::FromBackup(_))
             && !matches!(self.place, Some(Place::Postgres(_)))
         {
-            return Err(Error::invalid("place", "expected postgres"));
+            let reason = "expected postgres; the copy of a file is opened by open_restored";
+            return Err(Error::invalid("place", reason));
         }
         let opener: StorageOpener = match self.place {
             None => {

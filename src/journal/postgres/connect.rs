@@ -21,6 +21,8 @@ use crate::base::{Error, Result, StorageFault, StreamName};
 
 /// The oldest server whose snapshots have 64-bit transaction ids, and that is still maintained.
 const OLDEST_SERVER: u32 = 140_000;
+/// What the URL of a PostgreSQL server begins with.
+const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
 /// Prepared statements that a connection keeps.
 const CACHED_STATEMENTS: usize = 256;
 /// How long a statement waits for a lock: longer than any batch takes. Beyond it, the batch begins
@@ -70,10 +72,12 @@ impl fmt::Debug for Connector {
 impl Connector {
     /// Checks the options, and that the server answers and can keep a store.
     pub(super) async fn new(options: PostgresOptions) -> Result<Self> {
-        let connect: PgConnectOptions = options
-            .url
-            .parse()
-            .map_err(|_| Error::invalid("url", "expected postgres://user@host:port/database"))?;
+        let invalid = || Error::invalid("url", "expected postgres://user@host:port/database");
+        // The library takes the URL of any server.
+        if !SCHEMES.iter().any(|scheme| options.url.starts_with(scheme)) {
+            return Err(invalid());
+        }
+        let connect: PgConnectOptions = options.url.parse().map_err(|_| invalid())?;
         check_mode(connect.get_ssl_mode(), cfg!(feature = "tls"))?;
         // A pooler refuses what it can't keep track of.
         let connect = connect
@@ -353,6 +357,14 @@ async fn check_server(session: &mut Session) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn the_url_of_another_server_is_refused_before_it_is_asked() {
+        for url in ["mysql://sync@127.0.0.1:1/sync", "host=127.0.0.1 user=sync", "127.0.0.1"] {
+            let refused = Connector::new(PostgresOptions::new(url)).await.err();
+            assert!(matches!(refused, Some(Error::InvalidInput { field: "url", .. })), "{url}");
+        }
+    }
 
     #[test]
     fn a_connection_that_must_be_encrypted_needs_the_feature() {

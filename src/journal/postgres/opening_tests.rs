@@ -116,7 +116,7 @@ async fn odd_leases_and_marks_are_locked_and_found_as_they_are() {
     let Some((_server, url)) = place() else { return };
     let store = open(&url).await;
     let owner = OwnerDid::new("did:web:o'\\{,}").unwrap();
-    for (name, n) in ODD.iter().zip(1..) {
+    for ((name, n), hundreds) in ODD.iter().zip(1..).zip((100..).step_by(100)) {
         let connector = ConnectorName::new(*name).unwrap();
         let scopes = [
             LeaseScope::Sync { owner: owner.clone(), connector: connector.clone() },
@@ -125,7 +125,7 @@ async fn odd_leases_and_marks_are_locked_and_found_as_they_are() {
                 operation_id: OperationId::new(*name).unwrap(),
             },
         ];
-        let (current, other) = (FencingToken { generation: 1, version: n }, 100 * n as u128);
+        let (current, other) = (FencingToken { generation: 1, version: n }, hundreds);
         for (scope, at) in scopes.into_iter().zip(0..) {
             let holder = Holder::new(*name).unwrap();
             let lease = Lease { holder, token: current, expires_at: Timestamp::from_millis(9) };
