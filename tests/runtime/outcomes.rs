@@ -165,35 +165,41 @@ async fn one_bad_append_among_fifty_fails_alone() {
     let lease = connector(&host.store, "o").acquire_lease(&holder("a"), SECOND).await.unwrap();
     let lost = lease.session();
     lease.release().await.unwrap();
-    let gate = Gate::new();
-    let batches = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let seen = Arc::clone(&batches);
+    let largest = Arc::new(std::sync::Mutex::new(0));
+    let seen = Arc::clone(&largest);
     host.faults.observe(move |stage, batch| {
         if stage == Stage::AfterCommit {
-            seen.lock().unwrap().push(batch.len());
+            let mut largest = seen.lock().unwrap();
+            *largest = batch.len().max(*largest);
         }
     });
-    host.faults.next_append(Fault::StallBefore(gate.clone()));
-    let first = host.store.document(&document("first"));
-    let stalled = tokio::spawn(async move { set_trim(&first, 1).await });
-    bounded(gate.reached()).await;
-    let sent = host.store.stats().commands;
-    let writes: Vec<_> = (0..50)
-        .map(|index| {
-            let name = document(index);
-            let handle =
-                if index == 25 { lost.document(&name) } else { host.store.document(&name) };
-            tokio::spawn(async move { set_trim(&handle, index).await })
-        })
-        .collect();
-    until(|| host.store.stats().commands == sent + 50).await;
-    settle().await;
-    gate.open();
-    bounded(stalled).await.unwrap().unwrap();
-    for (index, write) in writes.into_iter().enumerate() {
-        let expected = if index == 25 { "CONNECTOR_LEASE_LOST" } else { "ok" };
-        assert_eq!(code(bounded(write).await.unwrap()), expected, "{index}");
+    // The machine may be too busy to bring all of a round into one batch.
+    for round in 0..20 {
+        let gate = Gate::new();
+        host.faults.next_append(Fault::StallBefore(gate.clone()));
+        let first = host.store.document(&document(format!("first-{round}")));
+        let stalled = tokio::spawn(async move { set_trim(&first, 1).await });
+        bounded(gate.reached()).await;
+        let sent = host.store.stats().commands;
+        let writes: Vec<_> = (0..50)
+            .map(|index| {
+                let name = document(format!("{round}-{index}"));
+                let handle =
+                    if index == 25 { lost.document(&name) } else { host.store.document(&name) };
+                tokio::spawn(async move { set_trim(&handle, index).await })
+            })
+            .collect();
+        until(|| host.store.stats().commands == sent + 50).await;
+        settle().await;
+        gate.open();
+        bounded(stalled).await.unwrap().unwrap();
+        for (index, write) in writes.into_iter().enumerate() {
+            let expected = if index == 25 { "CONNECTOR_LEASE_LOST" } else { "ok" };
+            assert_eq!(code(bounded(write).await.unwrap()), expected, "{index}");
+        }
+        if *largest.lock().unwrap() >= 40 {
+            return assert_sound(&host.store).await;
+        }
     }
-    assert!(batches.lock().unwrap().iter().any(|batch| *batch >= 40), "{batches:?}");
-    assert_sound(&host.store).await;
+    panic!("of fifty appends at most {largest:?} came into one batch");
 }
