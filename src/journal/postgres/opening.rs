@@ -2,8 +2,9 @@
 //! hosts, and then reads it.
 //!
 //! The order is: lease rows, heads that are missing, heads (by their ids), the row of stamps; each kind
-//! sorted, each row once, in the strongest mode that the batch needs. So no two batches wait for each other. What
-//! locked statements give back is the newest version of a row, also where they had to wait for it.
+//! sorted, each row once, in the strongest mode that the batch needs. So no two batches wait for each
+//! other. What locked statements give back is the newest version of a row, also where they had to wait
+//! for it.
 //!
 //! All of it is one text, because each round trip costs as much as the locks of many rows. Each
 //! statement in it still sees what was committed before it began.
@@ -337,24 +338,23 @@ impl Locked {
     }
 }
 
-/// What must not stand in a statement's text, which the server may log.
+/// The table whose keys must not stand in a statement's text, which the server may log.
+const SECRET: Table = Table::PendingAuth;
+
 fn is_secret(key: &RowKey) -> bool {
-    key.table == Table::PendingAuth
+    key.table == SECRET
 }
 
 /// The rows of a batch whose keys are secrets.
 pub(super) async fn secret_rows(session: &mut Session, batch: &[Append]) -> sqlx::Result<Vec<Row>> {
     let keys: Vec<&RowKey> = named_rows(batch).into_iter().filter(|key| is_secret(key)).collect();
-    let mut found = Vec::new();
-    for keys in keys.chunk_by(|a, b| a.table == b.table) {
-        let Some(table) = keys.first().map(|key| key.table) else { continue };
-        let mut statement = Statement::new("");
-        statement.push_rows(table, keys, "")?;
-        for row in &session.all(statement).await? {
-            found.push(row_of(row, table).map_err(decode)?);
-        }
+    if keys.is_empty() {
+        return Ok(Vec::new());
     }
-    Ok(found)
+    let mut statement = Statement::new("");
+    statement.push_rows(SECRET, &keys, "")?;
+    let rows = session.all(statement).await?;
+    rows.iter().map(|row| row_of(row, SECRET)).collect::<Result<_>>().map_err(decode)
 }
 
 fn written_leases<'a>(changes: impl Iterator<Item = &'a RowChange>) -> BTreeSet<RowKey> {

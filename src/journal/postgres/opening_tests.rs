@@ -81,6 +81,17 @@ async fn a_stream_that_was_dropped_and_begun_anew_elsewhere_is_found() {
 }
 
 #[test]
+fn so_many_streams_are_known_and_no_more() {
+    let mut known = KnownStreams::default();
+    for n in 0..=MAX_KNOWN_STREAMS {
+        let id = i64::try_from(n).unwrap();
+        known.learn(HashMap::from([(StreamName::from(format!("document:{n}")), id)]));
+        assert!(known.0.len() <= MAX_KNOWN_STREAMS);
+    }
+    assert_eq!(known.0.len(), 1, "the newest is known, the others are looked up by name again");
+}
+
+#[test]
 fn the_key_of_an_authorization_is_in_no_text() {
     let mut append = first_with("document", "operation", 1);
     let key = RowKey::new(Table::PendingAuth, vec![Value::text("the state")]);
