@@ -130,6 +130,9 @@ pub trait Aggregate:
     /// The command leaves no event whatever the state is.
     fn is_read(command: &Self::Command) -> bool;
 
+    /// The command compares nothing with the time, but stamps with it at most.
+    fn is_timeless(command: &Self::Command) -> bool;
+
     /// Decides a command: every rule is here.
     ///
     /// # Errors

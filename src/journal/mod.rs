@@ -37,9 +37,9 @@ pub use damage::{Damage, RowName};
 pub use fold::{LoadedState, fold, load_state};
 pub use memory::MemoryJournal;
 pub use port::{
-    Append, AppendOutcome, Base, BatchError, BoxFuture, CommandRecord, Compare, DueCandidates,
-    DuePage, Expected, Filter, Head, Heads, HistoryCut, JournalRecord, Lineage, Loaded, NewEvent,
-    NewSnapshot, Order, Part, RowQuery, SnapshotRecord, Storage, StreamPage,
+    Append, AppendOutcome, Base, BatchError, BegunAppend, BoxFuture, CommandRecord, Compare,
+    DueCandidates, DuePage, Expected, Filter, Head, Heads, HistoryCut, JournalRecord, Lineage,
+    Loaded, NewEvent, NewSnapshot, Order, Part, RowQuery, SnapshotRecord, Storage, StreamPage,
 };
 #[cfg(feature = "postgres")]
 pub use postgres::{PostgresOptions, PostgresStorage};

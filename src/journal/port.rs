@@ -163,6 +163,16 @@ pub enum AppendOutcome {
     CommandKnown(CommandRecord),
 }
 
+/// A batch that was judged and written by a transaction that has not ended.
+pub struct BegunAppend {
+    /// What became of each append, in their order: what was refused is refused, the others are committed
+    /// once the transaction is.
+    pub outcomes: Vec<AppendOutcome>,
+    /// Commits it; none where it was committed already. Where it is dropped before it was begun, nothing
+    /// is written.
+    pub commit: Option<BoxFuture<'static, Result<(), BatchError>>>,
+}
+
 /// Why a whole batch did not commit.
 #[derive(Clone, Debug)]
 pub enum BatchError {
@@ -402,6 +412,20 @@ pub trait Storage: Send + Sync + 'static {
         batch: &'a [Append],
         now: Timestamp,
     ) -> BoxFuture<'a, Result<Vec<AppendOutcome>, BatchError>>;
+
+    /// The same, but the commit is left to the caller, so that the next batch can be begun meanwhile: it
+    /// is judged on what this one writes, and must not be committed unless this one was. No third one is
+    /// begun before that.
+    fn begin_append<'a>(
+        &'a self,
+        batch: &'a [Append],
+        now: Timestamp,
+    ) -> BoxFuture<'a, Result<BegunAppend, BatchError>> {
+        Box::pin(async move {
+            let outcomes = self.append(batch, now).await?;
+            Ok(BegunAppend { outcomes, commit: None })
+        })
+    }
 
     /// The heads of streams, and the time, by one statement begun after the call.
     fn confirm_heads<'a>(&'a self, streams: &'a [StreamName]) -> BoxFuture<'a, Result<Heads>>;

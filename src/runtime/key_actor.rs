@@ -4,6 +4,7 @@
 //! message. When an append fails, the state is dropped and loaded anew, and the commands behind it
 //! are decided again in their order. It holds no lock while it waits and asks no other actor.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -14,6 +15,7 @@ use actix::{
     WrapFuture,
 };
 use tokio::sync::oneshot;
+use uuid::Uuid;
 
 use super::clock::within;
 use super::decided::{Held, Pending};
@@ -42,6 +44,26 @@ enum Waiting<A: Aggregate> {
     Passivate,
 }
 
+/// What a request comes to.
+enum Decided<A: Aggregate> {
+    /// It is answered once this is durable.
+    Appends { reply: A::Reply, expected: Expected, pending: Pending },
+    /// It is answered from the state.
+    Answers { result: Result<A::Reply>, drawn: Option<Drawn> },
+    /// The decision has panicked.
+    Panicked(Box<dyn Any + Send>),
+}
+
+/// The id and the jitter of a decision.
+type Drawn = (Uuid, f64);
+
+impl<A: Aggregate> Decided<A> {
+    /// The closure that was to make the command refuses.
+    const fn refusal(error: Error) -> Self {
+        Self::Answers { result: Err(error), drawn: None }
+    }
+}
+
 /// Requests whose append failed, in order, on their way back to their actor.
 pub(super) type Returned<A> = Arc<Mutex<Vec<Request<A>>>>;
 
@@ -58,6 +80,10 @@ pub(super) struct KeyActor<A: Aggregate> {
     waiting: VecDeque<Waiting<A>>,
     /// On a shared storage: a sample of the time and the head is under way.
     sampling: bool,
+    /// On a shared storage: no other host was seen to write to the stream lately.
+    is_alone: bool,
+    /// What was drawn for a decision that must be made again.
+    drawn: Option<Drawn>,
     /// On a shared storage: the heads that this activation knows, from the newest durable one on.
     heads: VecDeque<Expected>,
     predecessor: Option<oneshot::Receiver<()>>,
@@ -139,6 +165,8 @@ impl<A: Aggregate> KeyActor<A> {
             returned: Arc::default(),
             waiting: VecDeque::new(),
             sampling: false,
+            is_alone: true,
+            drawn: None,
             heads: VecDeque::new(),
             predecessor: birth.predecessor,
             _finished: birth.finished,
@@ -162,10 +190,30 @@ impl<A: Aggregate> KeyActor<A> {
         if self.held.is_none() || self.activation.has_failed() {
             self.reload(scope);
         } else if self.env.storage.is_shared() {
-            self.sample(scope);
+            self.take_unconfirmed(scope);
+            // Should it have failed meanwhile, it is loaded anew behind the sample.
+            if self.held.is_some() {
+                self.sample(scope);
+            }
         } else {
             let now = self.env.time.now();
             self.take_waiting(usize::MAX, now, scope);
+        }
+    }
+
+    /// On a shared storage: takes what waits as far as it becomes appends, without asking for the head,
+    /// since the transaction that writes an append confirms it; and none of which the time decides. What
+    /// answers from the state, or refuses by it, has to wait for a sample.
+    fn take_unconfirmed(&mut self, scope: &mut ActorScope<Self>) {
+        while self.is_alone
+            && self.held.is_some()
+            && let Some(now) = self.env.sampler.estimate()
+            && matches!(self.waiting.front(), Some(Waiting::Request(_)))
+            && let Some(Waiting::Request(request)) = self.waiting.pop_front()
+        {
+            if let Some(undecided) = self.decide_unconfirmed(request, now, scope) {
+                return self.waiting.push_front(Waiting::Request(undecided));
+            }
         }
     }
 
@@ -191,6 +239,7 @@ impl<A: Aggregate> KeyActor<A> {
     fn reload(&mut self, scope: &mut ActorScope<Self>) {
         let predecessor = self.predecessor.take();
         let was_active = self.held.take().is_some() || self.activation.has_failed();
+        self.is_alone = !was_active;
         let (env, key) = (Arc::clone(&self.env), self.key.clone());
         let directory = Weak::clone(&self.directory);
         let load = async move {
@@ -272,11 +321,7 @@ impl<A: Aggregate> KeyActor<A> {
         }
         self.sampling = true;
         let covered = self.waiting.len();
-        let durable = self.activation.durable();
-        while self.heads.len() > 1 && self.heads.get(1).is_some_and(|head| head.version <= durable)
-        {
-            self.heads.pop_front();
-        }
+        self.drop_old_heads();
         let (env, stream) = (Arc::clone(&self.env), Arc::clone(&self.stream));
         let wait = async move { env.sampler.sample(stream).await };
         scope.spawn(wait.into_actor(self).map(move |confirmed, actor, scope| {
@@ -297,6 +342,15 @@ impl<A: Aggregate> KeyActor<A> {
         }));
     }
 
+    /// Keeps the heads that the storage may have: the durable one, and those on their way.
+    fn drop_old_heads(&mut self) {
+        let durable = self.activation.durable();
+        while self.heads.len() > 1 && self.heads.get(1).is_some_and(|head| head.version <= durable)
+        {
+            self.heads.pop_front();
+        }
+    }
+
     fn confirmed(
         &mut self,
         covered: usize,
@@ -311,6 +365,7 @@ impl<A: Aggregate> KeyActor<A> {
             self.reload(scope);
             return;
         }
+        self.is_alone = true;
         self.take_waiting(covered, now, scope);
         if !self.waiting.is_empty() && self.held.is_some() {
             self.proceed(scope);
@@ -318,9 +373,44 @@ impl<A: Aggregate> KeyActor<A> {
     }
 
     fn decide(&mut self, request: Request<A>, now: Timestamp, scope: &mut ActorScope<Self>) {
-        let Some(held) = self.held.as_mut() else { return };
         let begun = self.env.time.elapsed();
-        telemetry::waited(&request.span, begun.saturating_sub(request.sent_at));
+        match self.run(&request, now, true) {
+            Some(decided) => self.carry_on(request, decided, begun, scope),
+            // Its state is lent or gone: dropped, it is answered that nothing happened.
+            None => drop(request),
+        }
+    }
+
+    /// The same before the head is confirmed. Gives back what must wait for that.
+    fn decide_unconfirmed(
+        &mut self,
+        request: Request<A>,
+        now: Timestamp,
+        scope: &mut ActorScope<Self>,
+    ) -> Option<Request<A>> {
+        let begun = self.env.time.elapsed();
+        match self.run(&request, now, false) {
+            Some(decided @ (Decided::Appends { .. } | Decided::Panicked(_))) => {
+                self.carry_on(request, decided, begun, scope);
+                None
+            }
+            Some(Decided::Answers { drawn, .. }) => {
+                self.drawn = drawn;
+                Some(request)
+            }
+            None => Some(request),
+        }
+    }
+
+    /// Runs a request's command on the state. `None`: there is no state, or `now` is an estimate, as
+    /// before the head is confirmed, and the command compares with it.
+    fn run(
+        &mut self,
+        request: &Request<A>,
+        now: Timestamp,
+        is_confirmed: bool,
+    ) -> Option<Decided<A>> {
+        let held = self.held.as_mut()?;
         let made;
         let command = match &request.intent {
             Intent::Plain(command) => command,
@@ -330,21 +420,25 @@ impl<A: Aggregate> KeyActor<A> {
                         made = command;
                         &made
                     }
-                    Ok(Err(error)) => return self.after_durable(request, Err(error), scope),
-                    Err(_) => {
-                        return self.after_durable(request, Err(Error::ClosurePanicked), scope);
-                    }
+                    Ok(Err(error)) => return Some(Decided::refusal(error)),
+                    Err(_) => return Some(Decided::refusal(Error::ClosurePanicked)),
                 }
             }
         };
+        if !is_confirmed && !A::is_timeless(command) {
+            return None;
+        }
         let expected = held.head;
+        let drawn = self.drawn.take();
         // Caught so that the key is free again before the caller hears of it: what it sends next
         // must not go to the actor that ends.
         let run = catch_unwind(AssertUnwindSafe(|| {
+            let (id, jitter) =
+                drawn.unwrap_or_else(|| (self.env.ids.id(now), self.env.jitter.unit()));
             let context = Context {
                 now,
-                id: self.env.ids.id(now),
-                jitter: self.env.jitter.unit(),
+                id,
+                jitter,
                 generation: self.env.storage.generation(),
                 restored_at: self.env.storage.restored_at(),
                 next_version: expected.version + 1,
@@ -353,24 +447,44 @@ impl<A: Aggregate> KeyActor<A> {
             };
             let mut pending = Pending::default();
             let result = held.run(&self.key, command, &context, request.command_id, &mut pending);
-            (result, pending)
+            (result, pending, (id, jitter))
         }));
+        Some(match run {
+            Ok((Ok(reply), pending, drawn)) => {
+                let changes = !pending.events.is_empty() || !pending.rows.is_empty();
+                // A lease is judged where its row is, also for a command that changes nothing.
+                if changes || request.digest.is_some() || request.fence.is_some() {
+                    Decided::Appends { reply, expected, pending }
+                } else {
+                    Decided::Answers { result: Ok(reply), drawn: Some(drawn) }
+                }
+            }
+            Ok((Err(refusal), _, drawn)) => {
+                Decided::Answers { result: Err(refusal), drawn: Some(drawn) }
+            }
+            Err(panic) => Decided::Panicked(panic),
+        })
+    }
+
+    /// Goes on with a request that was decided from the store's time `begun` on.
+    fn carry_on(
+        &mut self,
+        request: Request<A>,
+        decided: Decided<A>,
+        begun: Duration,
+        scope: &mut ActorScope<Self>,
+    ) {
+        telemetry::waited(&request.span, begun.saturating_sub(request.sent_at));
         if !request.span.is_disabled() {
             let took = self.env.time.elapsed().saturating_sub(begun);
             telemetry::spent(&request.span, "decide_us", took);
         }
-        match run {
-            Ok((Ok(reply), pending)) => {
-                let changes = !pending.events.is_empty() || !pending.rows.is_empty();
-                // A lease is judged where its row is, also for a command that changes nothing.
-                if changes || request.digest.is_some() || request.fence.is_some() {
-                    self.hand_over(request, reply, expected, pending, scope);
-                } else {
-                    self.after_durable(request, Ok(reply), scope);
-                }
+        match decided {
+            Decided::Appends { reply, expected, pending } => {
+                self.hand_over(request, reply, expected, pending, scope);
             }
-            Ok((Err(refusal), _)) => self.after_durable(request, Err(refusal), scope),
-            Err(panic) => {
+            Decided::Answers { result, .. } => self.after_durable(request, result, scope),
+            Decided::Panicked(panic) => {
                 self.leave(true);
                 drop(request);
                 resume_unwind(panic);
@@ -411,6 +525,7 @@ impl<A: Aggregate> KeyActor<A> {
         let version = held.head.version;
         if self.env.storage.is_shared() && version > expected.version {
             self.heads.push_back(held.head);
+            self.drop_old_heads();
         }
         let append = Append {
             command_id: request.command_id,

@@ -4,6 +4,7 @@
 //! The only folder that names actix. Nothing of it is public: `store` speaks to it.
 
 mod call;
+mod carry_out;
 mod clock;
 mod decided;
 mod directory;

@@ -1,11 +1,14 @@
 //! The repository actor: the only writer. It takes appends, commits them in groups, and tells each
 //! waiter what became of its own.
 //!
-//! While one batch is being committed the next gathers; no timer delays a lone command. It knows
-//! appends and tickets, no commands and no states.
+//! While one batch is being written the next gathers; no timer delays a lone command. Where a storage
+//! commits in a step of its own, the next batch is written beside the commit of the one before, and is
+//! committed behind it, or not at all. It knows appends and tickets, no commands and no states.
 //!
 //! ```text
 //! accepted ──▶ queue ──▶ batch ──▶ written (storage) ──▶ durable ──▶ replies
+//!                          ▲  withdrawn, should the one before fail
+//!                          └────────────┘
 //! ```
 
 use std::collections::VecDeque;
@@ -15,15 +18,19 @@ use std::time::Duration;
 use actix::{Actor, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, WrapFuture};
 use actix_rt::ArbiterHandle;
 use tokio::sync::oneshot;
+use tokio::task::JoinError;
 
-use super::clock::{StoreTime, within};
+use super::carry_out::{Outcomes, carry_out};
+use super::clock::StoreTime;
 use super::env::{Activation, Counters};
 use super::inbox::Inbox;
 use super::telemetry;
 use crate::base::planted::{PlantedBug, is_planted};
 use crate::base::{Error, Result, StorageFault};
 use crate::domain::{Fence, Row, RowChange, RowKey, Table, Value};
-use crate::journal::{Append, AppendOutcome, BatchError, CommandRecord, Part, Storage};
+use crate::journal::{
+    Append, AppendOutcome, BatchError, BegunAppend, CommandRecord, Part, Storage,
+};
 
 /// Most appends of one batch: bounds the time to the first answer.
 const MAX_BATCH_APPENDS: usize = 4_096;
@@ -31,12 +38,6 @@ const MAX_BATCH_APPENDS: usize = 4_096;
 const MAX_BATCH_BYTES: usize = 8 << 20;
 /// Answers that leave sooner than another thread wakes up.
 const FEW_ANSWERS: usize = 4;
-/// Tries of a batch that fails for a passing reason.
-const MAX_BATCH_TRIES: u32 = 10;
-/// First pause between them; it doubles.
-const BATCH_RETRY_PAUSE: Duration = Duration::from_millis(2);
-/// Pause between two look-ups of an unknown outcome.
-const LOOK_UP_PAUSE: Duration = Duration::from_millis(100);
 /// Quiet time after an erasure before the storage is told to clean up: what was erased must not lie
 /// in the log for longer than 10 s, and a busy store must not clean up after each.
 const IDLE_AFTER_ERASURE: Duration = Duration::from_secs(5);
@@ -129,35 +130,92 @@ pub(crate) struct Repository {
     command_timeout: Duration,
     inbox: Arc<Inbox<Work>>,
     queue: VecDeque<Work>,
+    /// A batch is being written, or the storage cleans up: nothing else is begun.
     busy: bool,
+    /// The batch that is being committed.
+    committing: Option<UnderWay>,
+    /// The next one, which was written and waits for that.
+    waiting: Option<(UnderWay, Began)>,
+    /// The one whose commit has failed, while the next one is still being written.
+    failed: Option<(UnderWay, Began)>,
     answering: ArbiterHandle,
     idle_planned: bool,
 }
 
 /// The work of one batch, in order; the appends themselves are in the batch.
 enum Slot {
-    Write { reaches: Vec<Reach>, ticket: Box<dyn Ticket>, events: u64, writes: bool },
-    Barrier { activation: Arc<Activation>, ticket: Box<dyn Ticket> },
+    Write {
+        reaches: Vec<Reach>,
+        ticket: Box<dyn Ticket>,
+        events: u64,
+        writes: bool,
+        /// It was refused before the commit, and then: an earlier one of its activations had failed.
+        refused_behind: Option<bool>,
+    },
+    /// Not in the batch: it stands on what has failed, and is told so behind that.
+    Stale {
+        reaches: Vec<Reach>,
+        ticket: Box<dyn Ticket>,
+    },
+    Barrier {
+        activation: Arc<Activation>,
+        ticket: Box<dyn Ticket>,
+    },
     Flush(oneshot::Sender<()>),
 }
 
-/// The slots of a batch that is being committed. Should the store's threads be stopped meanwhile,
-/// nobody can say what became of its appends.
-struct UnderWay(Vec<Slot>);
+/// A batch that has left the queue and has no outcomes yet. Should the store's threads be stopped
+/// meanwhile, nobody can say what became of its appends.
+struct UnderWay {
+    slots: Vec<Slot>,
+    /// The store's time when it was begun.
+    begun: Duration,
+    /// Appends that write something.
+    writes: usize,
+    /// Something of it must be in no file before long.
+    erases: bool,
+}
 
 impl UnderWay {
+    /// No append stands on one that was refused, also where another host's decision of the same command
+    /// has left a head that looks like it.
+    fn refuse(&mut self, outcomes: &[AppendOutcome]) {
+        let mut outcomes = outcomes.iter();
+        for slot in &mut self.slots {
+            if let Slot::Write { reaches, refused_behind, .. } = slot
+                && !matches!(outcomes.next(), Some(AppendOutcome::Committed { .. }))
+            {
+                *refused_behind = Some(mark(reaches));
+            }
+        }
+    }
+
     fn end(mut self) -> Vec<Slot> {
-        std::mem::take(&mut self.0)
+        std::mem::take(&mut self.slots)
     }
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        for slot in self.0.drain(..) {
+        for slot in self.slots.drain(..) {
             if let Slot::Write { ticket, .. } = slot {
                 ticket.failed(Failure::Unknown);
             }
         }
+    }
+}
+
+/// How the first step of a batch has ended.
+enum Began {
+    Written(BegunAppend, Vec<Append>),
+    Failed(BatchError, Vec<Append>),
+    /// The storage has panicked.
+    Lost,
+}
+
+impl Began {
+    const fn commits(&self) -> bool {
+        matches!(self, Self::Written(BegunAppend { commit: Some(_), .. }, _))
     }
 }
 
@@ -174,9 +232,6 @@ impl Drop for Answers {
         }
     }
 }
-
-/// What a batch came to, append by append.
-type Outcomes = Vec<Result<AppendOutcome, Failure>>;
 
 impl Repository {
     /// Starts a repository on an arbiter. Many answers leave from another one, `answering`.
@@ -197,6 +252,9 @@ impl Repository {
             inbox: Arc::clone(&inbox),
             queue: VecDeque::new(),
             busy: false,
+            committing: None,
+            waiting: None,
+            failed: None,
             answering,
             idle_planned: false,
         };
@@ -209,8 +267,9 @@ impl Repository {
             self.inbox.take(&mut self.queue);
             match self.queue.front() {
                 None => return,
+                Some(Work::Idle | Work::Close(_)) if self.committing.is_some() => return,
                 Some(Work::Idle | Work::Close(_)) => self.maintain(context),
-                Some(_) => self.commit_next(context),
+                Some(_) => self.begin_next(context),
             }
         }
     }
@@ -240,54 +299,184 @@ impl Repository {
         }));
     }
 
-    /// Takes the next batch off the queue. A batch without an append is answered at once.
-    fn commit_next(&mut self, context: &mut Context<Self>) {
+    /// Takes the next batch off the queue. A batch without an append is answered with the one before.
+    fn begin_next(&mut self, context: &mut Context<Self>) {
         let (batch, slots) = self.gather();
         if batch.is_empty() {
-            drop(self.settle(slots, Vec::new(), Duration::ZERO));
+            match &mut self.committing {
+                Some(before) => before.slots.extend(slots),
+                None => drop(self.settle(slots, Vec::new(), Duration::ZERO)),
+            }
             return;
         }
         self.busy = true;
-        let erases = batch.iter().flat_map(|append| &append.parts).any(erases);
+        let under_way = UnderWay {
+            slots,
+            begun: self.time.elapsed(),
+            writes: batch.iter().filter(|append| append.writes()).count(),
+            erases: batch.iter().flat_map(|append| &append.parts).any(erases),
+        };
         let (storage, time) = (Arc::clone(&self.storage), self.time.clone());
-        let timeout = self.command_timeout;
-        let begun = self.time.elapsed();
         // A task of its own, so that a panic in the storage ends the batch and not the repository.
-        let appends = batch.len();
-        let writes = batch.iter().filter(|append| append.writes()).count();
-        let mut commit = actix_rt::spawn(commit(storage, time, batch, timeout));
-        if is_planted(PlantedBug::AnswersBeforeCommit) {
-            commit = actix_rt::spawn(async move { (all_done(appends), Vec::new()) });
-        }
-        let under_way = UnderWay(slots);
-        context.spawn(commit.into_actor(self).map(move |outcomes, actor, context| {
-            actor.busy = false;
-            let took = actor.time.elapsed().saturating_sub(begun);
-            if writes > 0 {
-                telemetry::committed(writes, took);
-                actor.counters.batches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            }
-            let unknown = || (0..appends).map(|_| Err(Failure::Unknown)).collect();
-            let (outcomes, spent) = outcomes.unwrap_or_else(|_| (unknown(), Vec::new()));
-            let answers = actor.settle(under_way.end(), outcomes, took);
-            if erases {
-                actor.plan_idle(context);
-            }
-            actor.proceed(context);
-            // The next batch goes to the disk first; the answers leave while it is written. Many would
-            // keep this thread from the next step of that, as the end of so many appends would; a few are
-            // faster without a second thread.
-            let is_many = answers.waiting.len() > FEW_ANSWERS;
-            let leave = async move {
-                drop(answers);
-                drop(spent);
-            };
-            if is_many {
-                actor.answering.spawn(leave);
-            } else {
-                actix_rt::spawn(leave);
-            }
+        let begin = actix_rt::spawn(begin(storage, time, batch, self.command_timeout));
+        context.spawn(begin.into_actor(self).map(move |began, actor, context| {
+            actor.go_on(under_way, began.unwrap_or(Began::Lost), context);
         }));
+    }
+
+    /// Goes on with a batch whose first step has ended, once the one before has.
+    fn go_on(&mut self, mut under_way: UnderWay, began: Began, context: &mut Context<Self>) {
+        if self.committing.is_some() {
+            self.waiting = Some((under_way, began));
+            return;
+        }
+        if let Some((mut before, failed)) = self.failed.take() {
+            self.withdraw(under_way, began, &mut before);
+            return self.go_on(before, failed, context);
+        }
+        match began {
+            Began::Written(BegunAppend { outcomes, commit: Some(commit) }, batch) => {
+                under_way.refuse(&outcomes);
+                self.committing = Some(under_way);
+                let commit = actix_rt::spawn(commit);
+                context.spawn(commit.into_actor(self).map(move |ended, actor, context| {
+                    actor.committed(ended, outcomes, batch, context);
+                }));
+                self.busy = false;
+                self.proceed(context);
+            }
+            Began::Written(BegunAppend { outcomes, commit: None }, batch) => {
+                let outcomes = outcomes.into_iter().map(Ok).collect();
+                self.ended(under_way, outcomes, batch, context);
+            }
+            Began::Failed(error, batch) => {
+                let (storage, time) = (Arc::clone(&self.storage), self.time.clone());
+                let again = carry_out(storage, time, batch, self.command_timeout, error);
+                let again = actix_rt::spawn(again);
+                context.spawn(again.into_actor(self).map(move |ended, actor, context| {
+                    let (outcomes, spent) = ended.unwrap_or_default();
+                    actor.ended(under_way, outcomes, spent, context);
+                }));
+            }
+            Began::Lost => self.ended(under_way, Vec::new(), Vec::new(), context),
+        }
+    }
+
+    /// A batch has ended, and no other one is under way.
+    fn ended(
+        &mut self,
+        under_way: UnderWay,
+        outcomes: Outcomes,
+        spent: Vec<Append>,
+        context: &mut Context<Self>,
+    ) {
+        self.busy = false;
+        let answers = self.publish(under_way, outcomes, context);
+        self.proceed(context);
+        self.leave(answers, spent);
+    }
+
+    /// The commit of a batch has ended. The next one, if it is written, is committed now, or withdrawn.
+    fn committed(
+        &mut self,
+        ended: Result<Result<(), BatchError>, JoinError>,
+        outcomes: Vec<AppendOutcome>,
+        batch: Vec<Append>,
+        context: &mut Context<Self>,
+    ) {
+        let Some(under_way) = self.committing.take() else { return };
+        let failed = match ended {
+            Ok(Ok(())) => {
+                let outcomes = outcomes.into_iter().map(Ok).collect();
+                let answers = self.publish(under_way, outcomes, context);
+                match self.waiting.take() {
+                    None => self.proceed(context),
+                    Some((next, began)) if began.commits() => self.go_on(next, began, context),
+                    // What ends at once is answered behind this one.
+                    Some((next, began)) => {
+                        self.leave(answers, batch);
+                        return self.go_on(next, began, context);
+                    }
+                }
+                return self.leave(answers, batch);
+            }
+            Ok(Err(error)) => Began::Failed(error, batch),
+            Err(_) => Began::Lost,
+        };
+        match self.waiting.take() {
+            None if self.busy => self.failed = Some((under_way, failed)),
+            None => {
+                self.busy = true;
+                self.go_on(under_way, failed, context);
+            }
+            Some((next, began)) => {
+                self.failed = Some((under_way, failed));
+                self.go_on(next, began, context);
+            }
+        }
+    }
+
+    /// Takes back a batch that was written behind one whose commit has failed: nothing of it may be
+    /// there before it is known what became of that. What does not stand on it is written again.
+    fn withdraw(&mut self, under_way: UnderWay, began: Began, before: &mut UnderWay) {
+        let batch = match began {
+            Began::Written(begun, batch) => {
+                drop(begun);
+                batch
+            }
+            Began::Failed(_, batch) => batch,
+            // Nobody knows what became of it, which is said once it is known of the one before.
+            Began::Lost => return before.slots.extend(under_way.end()),
+        };
+        let mut batch = batch.into_iter();
+        let work = under_way.end().into_iter().filter_map(|slot| {
+            Some(match slot {
+                Slot::Write { reaches, ticket, .. } => {
+                    Work::Write(Write { append: batch.next()?, reaches, ticket })
+                }
+                Slot::Barrier { activation, ticket } => Work::Barrier { activation, ticket },
+                Slot::Flush(done) => Work::Flush(done),
+                // Those of a batch that is behind another one are with that.
+                Slot::Stale { .. } => return None,
+            })
+        });
+        let work: VecDeque<Work> = work.collect();
+        let behind = std::mem::replace(&mut self.queue, work);
+        self.queue.extend(behind);
+    }
+
+    /// Makes known what became of a batch.
+    fn publish(
+        &mut self,
+        under_way: UnderWay,
+        outcomes: Outcomes,
+        context: &mut Context<Self>,
+    ) -> Answers {
+        let took = self.time.elapsed().saturating_sub(under_way.begun);
+        if under_way.writes > 0 {
+            telemetry::committed(under_way.writes, took);
+            self.counters.batches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+        if under_way.erases {
+            self.plan_idle(context);
+        }
+        self.settle(under_way.end(), outcomes, took)
+    }
+
+    /// The next batch goes to the disk first; the answers leave while it is written. Many would keep
+    /// this thread from the next step of that, as the end of so many appends would; a few are faster
+    /// without a second thread.
+    fn leave(&self, answers: Answers, spent: Vec<Append>) {
+        let is_many = answers.waiting.len() > FEW_ANSWERS;
+        let leave = async move {
+            drop(answers);
+            drop(spent);
+        };
+        if is_many {
+            self.answering.spawn(leave);
+        } else {
+            actix_rt::spawn(leave);
+        }
     }
 
     fn gather(&mut self) -> (Vec<Append>, Vec<Slot>) {
@@ -296,7 +485,12 @@ impl Repository {
             match self.queue.pop_front() {
                 Some(Work::Write(write)) => {
                     if write.reaches.iter().any(|reach| reach.activation.has_failed()) {
-                        fail(&write.reaches, write.ticket, Failure::Stale);
+                        let (reaches, ticket) = (write.reaches, write.ticket);
+                        // What it stands on may not be told yet, and goes back to its actor first.
+                        match &mut self.committing {
+                            Some(before) => before.slots.push(Slot::Stale { reaches, ticket }),
+                            None => fail(&reaches, ticket, Failure::Stale, None),
+                        }
                         continue;
                     }
                     let writes = write.append.writes();
@@ -305,7 +499,8 @@ impl Repository {
                     bytes += write.append.parts.iter().map(bytes_of).sum::<usize>();
                     batch.push(write.append);
                     let (reaches, ticket) = (write.reaches, write.ticket);
-                    slots.push(Slot::Write { reaches, ticket, events: count as u64, writes });
+                    let (events, refused_behind) = (count as u64, None);
+                    slots.push(Slot::Write { reaches, ticket, events, writes, refused_behind });
                 }
                 Some(Work::Barrier { activation, ticket }) => {
                     slots.push(Slot::Barrier { activation, ticket });
@@ -330,17 +525,20 @@ impl Repository {
         let mut answers = Answers { waiting: Vec::with_capacity(slots.len()), took };
         for slot in slots {
             match slot {
-                Slot::Write { reaches, ticket, events, writes } => match outcomes.next() {
-                    Some(Ok(AppendOutcome::Committed { taken })) => {
-                        for reach in &reaches {
-                            reach.activation.set_durable(reach.version);
+                Slot::Write { reaches, ticket, events, writes, refused_behind } => {
+                    match outcomes.next() {
+                        Some(Ok(AppendOutcome::Committed { taken })) => {
+                            for reach in &reaches {
+                                reach.activation.set_durable(reach.version);
+                            }
+                            self.counters.events.fetch_add(events, Relaxed);
+                            self.counters.appends.fetch_add(u64::from(writes), Relaxed);
+                            answers.waiting.push((ticket, taken));
                         }
-                        self.counters.events.fetch_add(events, Relaxed);
-                        self.counters.appends.fetch_add(u64::from(writes), Relaxed);
-                        answers.waiting.push((ticket, taken));
+                        outcome => fail(&reaches, ticket, failure(outcome), refused_behind),
                     }
-                    outcome => fail(&reaches, ticket, failure(outcome)),
-                },
+                }
+                Slot::Stale { reaches, ticket } => fail(&reaches, ticket, Failure::Stale, None),
                 Slot::Barrier { activation, ticket }
                     if activation.has_failed() && !is_planted(PlantedBug::FailedStateAnswers) =>
                 {
@@ -409,117 +607,45 @@ fn failure(outcome: Option<Result<AppendOutcome, Failure>>) -> Failure {
 }
 
 /// Once an append has failed, every later one of its activations is refused until their actors
-/// have reloaded. Of two failures of one activation only the first has a reason of its own.
-fn fail(reaches: &[Reach], ticket: Box<dyn Ticket>, failure: Failure) {
+/// have reloaded. Whether an earlier one had failed already.
+fn mark(reaches: &[Reach]) -> bool {
     let behind = reaches.iter().any(|reach| reach.activation.has_failed());
     for reach in reaches {
         reach.activation.fail();
     }
+    behind
+}
+
+/// Of two failures of one activation only the first has a reason of its own.
+fn fail(
+    reaches: &[Reach],
+    ticket: Box<dyn Ticket>,
+    failure: Failure,
+    refused_behind: Option<bool>,
+) {
+    let marked = mark(reaches);
+    let behind = refused_behind.unwrap_or(marked);
     let conflict = matches!(failure, Failure::Conflict);
     ticket.failed(if conflict && behind { Failure::Stale } else { failure });
 }
 
-/// Writes one batch, to the end: no step of it is ever dropped half-way. A batch in which one
-/// append is more than the storage can take is halved until that one is alone: it never fails its
-/// neighbours. Gives back what was written besides.
-async fn commit(
+/// The first step of a batch.
+async fn begin(
     storage: Arc<dyn Storage>,
     time: StoreTime,
     batch: Vec<Append>,
     timeout: Duration,
-) -> (Outcomes, Vec<Append>) {
-    let (mut outcomes, mut spent) = (Vec::with_capacity(batch.len()), Vec::new());
-    let mut left = vec![batch];
-    while let Some(mut batch) = left.pop() {
-        match write(&*storage, &time, &batch).await {
-            Ok(written) => {
-                outcomes.extend(written.into_iter().map(Ok));
-                spent.append(&mut batch);
-            }
-            Err(BatchError::Unknown(_)) if is_planted(PlantedBug::UnknownTakenForFailure) => {
-                outcomes.extend(batch.iter().map(|_| Err(Failure::Stale)));
-            }
-            Err(BatchError::Unknown(_)) if is_planted(PlantedBug::UnknownTakenForSuccess) => {
-                outcomes.extend(all_done(batch.len()));
-            }
-            Err(BatchError::Unknown(error)) => {
-                tracing::warn!(%error, "the outcome of a commit is looked up");
-                outcomes.extend(look_up(&storage, &time, batch, timeout).await);
-            }
-            Err(BatchError::Failed(error) | BatchError::Passing(error)) => {
-                let one_is_bad =
-                    matches!(error, Error::Storage { fault: StorageFault::Damaged, .. });
-                if one_is_bad && batch.len() > 1 {
-                    left.push(batch.split_off(batch.len() / 2));
-                    left.push(batch);
-                    continue;
-                }
-                tracing::warn!(%error, appends = batch.len(), "a batch failed");
-                outcomes.extend(batch.iter().map(|_| Err(Failure::Storage(error.clone()))));
-            }
-        }
+) -> Began {
+    if is_planted(PlantedBug::AnswersBeforeCommit) {
+        let outcomes = vec![AppendOutcome::Committed { taken: Vec::new() }; batch.len()];
+        let passing = BatchError::Passing(unavailable("not yet begun"));
+        actix_rt::spawn(carry_out(storage, time, batch, timeout, passing));
+        return Began::Written(BegunAppend { outcomes, commit: None }, Vec::new());
     }
-    (outcomes, spent)
-}
-
-/// Every append of a batch counts as written.
-fn all_done(appends: usize) -> Outcomes {
-    (0..appends).map(|_| Ok(AppendOutcome::Committed { taken: Vec::new() })).collect()
-}
-
-/// Writes a batch; one that fails for a passing reason is tried again.
-async fn write(
-    storage: &dyn Storage,
-    time: &StoreTime,
-    batch: &[Append],
-) -> Result<Vec<AppendOutcome>, BatchError> {
-    let mut pause = BATCH_RETRY_PAUSE;
-    for _ in 1..MAX_BATCH_TRIES {
-        match storage.append(batch, time.now()).await {
-            Err(BatchError::Passing(_)) => {
-                time.sleep(pause).await;
-                pause *= 2;
-            }
-            result => return result,
-        }
+    match storage.begin_append(&batch, time.now()).await {
+        Ok(begun) => Began::Written(begun, batch),
+        Err(error) => Began::Failed(error, batch),
     }
-    storage.append(batch, time.now()).await
-}
-
-/// Finds out what became of each append. One that is not there cannot come any more, so its actor
-/// may decide it again.
-async fn look_up(
-    storage: &Arc<dyn Storage>,
-    time: &StoreTime,
-    batch: Vec<Append>,
-    timeout: Duration,
-) -> Outcomes {
-    let give_up_at = time.elapsed().saturating_add(timeout);
-    let mut outcomes = Vec::with_capacity(batch.len());
-    for append in batch.into_iter().map(Arc::new) {
-        let outcome = loop {
-            let left = give_up_at.saturating_sub(time.elapsed());
-            let (storage, wanted) = (Arc::clone(storage), Arc::clone(&append));
-            // A task of its own, so that a look-up under locks is never dropped half-way.
-            let found = actix_rt::spawn(async move { storage.look_up(&wanted).await });
-            match within(time, left, found).await {
-                Some(Ok(Ok(Some(outcome)))) => break Ok(outcome),
-                Some(Ok(Ok(None))) => break Err(Failure::Stale),
-                // What would tell is gone for good.
-                Some(Ok(Err(Error::OutcomeUnknown { .. }))) => break Err(Failure::Unknown),
-                Some(Ok(Err(error))) => {
-                    tracing::warn!(%error, "an outcome can't be looked up yet");
-                    if time.elapsed().saturating_add(LOOK_UP_PAUSE) >= give_up_at {
-                        break Err(Failure::Unknown);
-                    }
-                    time.sleep(LOOK_UP_PAUSE).await;
-                }
-                Some(Err(_)) | None => break Err(Failure::Unknown),
-            }
-        };
-        outcomes.push(outcome);
-    }
-    outcomes
 }
 
 impl Actor for Repository {

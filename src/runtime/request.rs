@@ -13,7 +13,8 @@ use super::limiter::Permit;
 use crate::base::{Digest, Error, Result};
 use crate::domain::{Aggregate, Fence};
 
-/// Computes a command from the state in the actor's turn. It may run again after a failed append.
+/// Computes a command from the state in the actor's turn. It may run again after a failed append, or
+/// where it refuses before the state is confirmed.
 pub(crate) type Compute<A> = Arc<dyn Fn(&A) -> Result<<A as Aggregate>::Command> + Send + Sync>;
 
 /// What is asked.

@@ -5,7 +5,7 @@
 //! neither keys nor commands.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use actix::{Actor, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, WrapFuture};
@@ -17,6 +17,12 @@ use super::inbox::Inbox;
 use super::unavailable;
 use crate::base::{Error, Result, StreamName, Timestamp};
 use crate::journal::{Expected, Storage};
+
+/// How long the database's time is told from the last time that it said.
+const MAX_ESTIMATE_AGE: Duration = Duration::from_secs(1);
+
+/// The database's time, and the store's when its answer was there.
+type Told = Arc<Mutex<Option<(Timestamp, Duration)>>>;
 
 /// The time, and the head of one stream.
 pub(super) type Sample = (Timestamp, Option<Expected>);
@@ -36,6 +42,7 @@ struct Wake;
 pub(crate) struct SamplerRef {
     inbox: Arc<Inbox<Question>>,
     time: StoreTime,
+    told: Told,
     addr: Addr<Sampler>,
 }
 
@@ -52,6 +59,14 @@ impl SamplerRef {
         }
         async move { answered.await.unwrap_or_else(|_| Err(no_answer())) }
     }
+
+    /// The database's time as far as it is known without a question: behind it by what an answer took on
+    /// its way, never ahead of it. None where nothing was asked of late.
+    pub(super) fn estimate(&self) -> Option<Timestamp> {
+        let (now, at) = (*lock(&self.told))?;
+        let age = self.time.elapsed().saturating_sub(at);
+        (age <= MAX_ESTIMATE_AGE).then(|| now.plus(age))
+    }
 }
 
 pub(super) struct Sampler {
@@ -60,6 +75,7 @@ pub(super) struct Sampler {
     /// How long an answer may take.
     limit: Duration,
     inbox: Arc<Inbox<Question>>,
+    told: Told,
     asking: bool,
 }
 
@@ -72,10 +88,17 @@ impl Sampler {
         limit: Duration,
     ) -> SamplerRef {
         let inbox = Arc::new(Inbox::new());
-        let sampler =
-            Self { storage, time: time.clone(), limit, inbox: Arc::clone(&inbox), asking: false };
+        let told = Told::default();
+        let sampler = Self {
+            storage,
+            time: time.clone(),
+            limit,
+            inbox: Arc::clone(&inbox),
+            told: Arc::clone(&told),
+            asking: false,
+        };
         let addr = Self::start_in_arbiter(arbiter, move |_| sampler);
-        SamplerRef { inbox, time, addr }
+        SamplerRef { inbox, time, told, addr }
     }
 
     fn proceed(&mut self, context: &mut Context<Self>) {
@@ -88,11 +111,15 @@ impl Sampler {
         let left = (oldest.asked_at + self.limit).saturating_sub(self.time.elapsed());
         self.asking = true;
         let (storage, time) = (Arc::clone(&self.storage), self.time.clone());
+        let told = Arc::clone(&self.told);
         let ask = async move {
             let streams: Vec<StreamName> =
                 questions.iter().map(|question| Arc::clone(&question.stream)).collect();
             let heads = within(&time, left, storage.confirm_heads(&streams)).await;
             let heads = heads.unwrap_or_else(|| Err(no_answer()));
+            if let Ok(heads) = &heads {
+                *lock(&told) = Some((heads.now, time.elapsed()));
+            }
             for (index, question) in questions.into_iter().enumerate() {
                 let sample = match &heads {
                     Ok(heads) => Ok((heads.now, heads.heads.get(index).copied().flatten())),
@@ -107,6 +134,10 @@ impl Sampler {
             actor.proceed(context);
         }));
     }
+}
+
+fn lock(told: &Told) -> MutexGuard<'_, Option<(Timestamp, Duration)>> {
+    told.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn no_answer() -> Error {

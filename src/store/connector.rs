@@ -120,7 +120,8 @@ impl ConnectorRef {
 
     /// Moves the sync on: `recompute` gives the new progress from the standing state, in the
     /// actor's turn. In one process it never meets a conflict; it may run again after a failed
-    /// append or another host's write, so it must be pure. The status is not touched.
+    /// append, another host's write, or a panic of its own, so it must be pure. The status is not
+    /// touched.
     ///
     /// # Errors
     /// [`Error::ClosurePanicked`] with the state untouched; [`Error::InvalidInput`] for what the

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use connector_store::journal::Storage as _;
 use connector_store::testing::{FaultyStorage, SeededIds, SeededJitter, SimClock};
 use connector_store::{
     Clock, ConnectorName, ConnectorRef, DocumentId, DocumentRef, Error, Holder, Json,
@@ -27,7 +28,11 @@ pub struct Host {
 
 pub fn setup(journal: &MemoryJournal, seed: u64) -> (StoreBuilder, SimClock, Arc<FaultyStorage>) {
     let clock = SimClock::default();
-    let faults = Arc::new(FaultyStorage::new(Arc::new(journal.open().unwrap())));
+    let storage = Arc::new(journal.open().unwrap());
+    let is_shared = storage.is_shared();
+    let faults = FaultyStorage::new(storage);
+    // As on a server.
+    let faults = Arc::new(if is_shared { faults.in_two_steps(journal, true) } else { faults });
     let builder = Store::builder()
         .storage(Arc::clone(&faults) as _)
         .clock(Arc::new(clock.clone()))

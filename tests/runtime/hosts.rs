@@ -1,12 +1,13 @@
 //! Two hosts on one database: no lost update, no stale read, one winner.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use std::time::Duration;
 
 use connector_store::domain::StoredEvent;
 use connector_store::domain::document::{DocumentEvent, EntityTrimSet};
 use connector_store::journal::{Append, Expected, NewEvent, Part, encode_event};
-use connector_store::testing::FaultyStorage;
+use connector_store::testing::{Fault, FaultyStorage, Gate};
 use connector_store::{Error, MemoryJournal, Secret, StreamKind, Timestamp};
 use uuid::Uuid;
 
@@ -59,6 +60,127 @@ async fn a_host_reads_what_another_was_acknowledged() {
     }
     reader.clear_entity_trim().await.unwrap();
     assert_eq!(trim(&writer).await, None);
+}
+
+/// The database's time, and how often it was asked for: once by each question for a head, and once by
+/// each batch.
+fn counted_time() -> (MemoryJournal, Arc<AtomicI64>, Arc<AtomicU32>) {
+    let (now, asked) = (Arc::new(AtomicI64::new(1_000)), Arc::new(AtomicU32::new(0)));
+    let (time, count) = (Arc::clone(&now), Arc::clone(&asked));
+    let journal = MemoryJournal::shared(Arc::new(move || {
+        count.fetch_add(1, Ordering::SeqCst);
+        Timestamp::from_millis(time.load(Ordering::SeqCst))
+    }));
+    (journal, now, asked)
+}
+
+/// A host whose batches ask for the time once.
+async fn host_in_one_step(journal: &MemoryJournal, seed: u64) -> Host {
+    let faults = Arc::new(FaultyStorage::new(Arc::new(journal.open().unwrap())));
+    let storage = Arc::clone(&faults);
+    let host = host_on(journal, seed, |builder| builder.storage(storage as _)).await;
+    Host { faults, ..host }
+}
+
+#[tokio::test]
+async fn what_becomes_an_append_asks_for_no_head_and_what_is_answered_from_the_state_does() {
+    let (journal, now, asked) = counted_time();
+    let host = host_in_one_step(&journal, 1).await;
+    let (handle, progress) = (host.store.document(&document("a")), connector(&host.store, "o"));
+    set_trim(&handle, 0).await.unwrap();
+    count_up(&progress).await.unwrap();
+    let since = |before: u32| asked.load(Ordering::SeqCst) - before;
+    let before = asked.load(Ordering::SeqCst);
+    for value in 1..=10 {
+        set_trim(&handle, value).await.unwrap();
+        count_up(&progress).await.unwrap();
+    }
+    assert_eq!(since(before), 20, "each is one batch, and nothing else");
+    assert_eq!(trim(&handle).await, Some(10));
+    assert_eq!(since(before), 21, "a read asks");
+    let renewed = progress.acquire_lease(&holder("h"), SECOND).await;
+    assert!(renewed.is_ok());
+    assert_eq!(since(before), 23, "what compares with the time asks, and is a batch");
+    // What nobody has said for longer than a second is asked for again.
+    host.clock.advance(SECOND * 2);
+    now.fetch_add(2_000, Ordering::SeqCst);
+    set_trim(&handle, 11).await.unwrap();
+    assert_eq!(since(before), 25);
+}
+
+#[tokio::test]
+async fn a_write_is_stamped_with_the_databases_time_as_last_told_and_never_ahead_of_it() {
+    let (journal, now, _) = counted_time();
+    let host = host_in_one_step(&journal, 1).await;
+    let handle = host.store.document(&document("a"));
+    set_trim(&handle, 1).await.unwrap();
+    let stamp = || async { handle.entity_trim().await.unwrap().unwrap().updated_at.as_millis() };
+    assert_eq!(stamp().await, 1_000);
+    host.clock.advance(Duration::from_millis(500));
+    now.store(1_600, Ordering::SeqCst);
+    set_trim(&handle, 2).await.unwrap();
+    assert_eq!(stamp().await, 1_500, "by this host's monotonic time since");
+}
+
+#[tokio::test]
+async fn what_another_host_wrote_is_seen_by_what_is_decided_without_asking() {
+    let (journal, _, asked) = counted_time();
+    let (a, b) = (host_in_one_step(&journal, 1).await, host_in_one_step(&journal, 2).await);
+    let (here, there) = (connector(&a.store, "o"), connector(&b.store, "o"));
+    for round in 0..20 {
+        assert_eq!(count_up(&here).await.unwrap().version, 2 * round);
+        assert_eq!(count_up(&there).await.unwrap().version, 2 * round + 1);
+    }
+    // The same again is no change to a state that is not what is there any more.
+    let (here, there) = (a.store.document(&document("a")), b.store.document(&document("a")));
+    set_trim(&here, 1).await.unwrap();
+    set_trim(&there, 2).await.unwrap();
+    set_trim(&here, 1).await.unwrap();
+    assert_eq!(trim(&there).await, Some(1));
+    // Once another host was seen, the next write asks first; then this one is alone again.
+    set_trim(&there, 3).await.unwrap();
+    set_trim(&here, 4).await.unwrap();
+    let before = asked.load(Ordering::SeqCst);
+    set_trim(&here, 5).await.unwrap();
+    assert_eq!(asked.load(Ordering::SeqCst) - before, 2);
+    set_trim(&here, 6).await.unwrap();
+    assert_eq!(asked.load(Ordering::SeqCst) - before, 3);
+    assert_sound(&a.store).await;
+}
+
+/// The head that the other host's decision leaves has the version and the command that the next write
+/// expects.
+#[tokio::test]
+async fn nothing_stands_on_a_refused_command_that_another_host_has_decided_as_well() {
+    let (journal, now, _) = counted_time();
+    let a = host_on(&journal, 1, |builder| builder).await;
+    let b = host_on(&journal, 2, |builder| builder).await;
+    let (mine, theirs) = (a.store.document(&document("a")), b.store.document(&document("a")));
+    set_trim(&mine, 0).await.unwrap();
+    let gate = Gate::new();
+    a.faults.next_append(Fault::StallBefore(gate.clone()));
+    let other = a.store.document(&document("other"));
+    let stalled = tokio::spawn(async move { set_trim(&other, 0).await });
+    bounded(gate.reached()).await;
+    let id = Uuid::now_v7();
+    // Each is decided on what this host knows, and in a batch of its own behind the stalled one.
+    let mut writes = Vec::new();
+    for (handle, value) in [(mine.with_command_id(id), 1), (mine.clone(), 2)] {
+        writes.push(tokio::spawn(async move { set_trim(&handle, value).await }));
+        settle().await;
+        if value == 1 {
+            set_trim(&theirs.with_command_id(id), 1).await.unwrap();
+        }
+    }
+    now.store(9_000, Ordering::SeqCst);
+    gate.open();
+    bounded(stalled).await.unwrap().unwrap();
+    for write in writes {
+        bounded(write).await.unwrap().unwrap();
+    }
+    let stored = mine.entity_trim().await.unwrap().unwrap();
+    assert_eq!(stored.trimmed_fields, json(2));
+    assert_eq!(stored.updated_at.as_millis(), 9_000, "it was decided again");
 }
 
 #[tokio::test]

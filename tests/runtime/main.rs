@@ -19,5 +19,6 @@ mod maintenance;
 mod outcomes;
 mod passivation;
 mod shutdown;
+mod steps;
 mod sweeps;
 mod units;

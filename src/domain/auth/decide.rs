@@ -29,6 +29,10 @@ impl Aggregate for PendingAuth {
         false
     }
 
+    fn is_timeless(_command: &PendingAuthCommand) -> bool {
+        false
+    }
+
     fn decide(
         &self,
         key: &StreamKey,

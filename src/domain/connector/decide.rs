@@ -62,6 +62,15 @@ impl Aggregate for Connector {
         )
     }
 
+    fn is_timeless(command: &ConnectorCommand) -> bool {
+        matches!(
+            command,
+            ConnectorCommand::SetSyncState(_)
+                | ConnectorCommand::UpdateSyncProgress { .. }
+                | ConnectorCommand::DeleteSyncState
+        )
+    }
+
     fn decide(
         &self,
         key: &StreamKey,

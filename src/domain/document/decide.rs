@@ -71,6 +71,10 @@ impl Aggregate for Document {
         )
     }
 
+    fn is_timeless(command: &DocumentCommand) -> bool {
+        matches!(command, DocumentCommand::SetEntityTrim { .. } | DocumentCommand::ClearEntityTrim)
+    }
+
     fn decide(
         &self,
         key: &StreamKey,

@@ -16,6 +16,8 @@ pub use storage::MemoryStorage;
 pub use tables::{Stream, Tables};
 
 use crate::base::{Error, Result, Timestamp};
+#[cfg(feature = "testing")]
+use crate::journal::{Append, AppendOutcome};
 
 /// The time function of a database that several stores share.
 pub type DatabaseClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -62,6 +64,13 @@ impl MemoryJournal {
         tables.open += 1;
         drop(tables);
         Ok(MemoryStorage::new(Arc::clone(&self.inner)))
+    }
+
+    /// What would become of a batch that were written now.
+    #[cfg(feature = "testing")]
+    pub(crate) fn judge(&self, batch: &[Append], now: Timestamp) -> Vec<AppendOutcome> {
+        let now = self.inner.clock.as_ref().map_or(now, |clock| clock());
+        self.inner.lock().judge(batch, now)
     }
 
     /// Changes what is stored behind the back of every store, as a damaged medium would.

@@ -87,6 +87,13 @@ impl Tables {
         judged.outcomes
     }
 
+    /// What would become of a batch.
+    #[cfg(feature = "testing")]
+    pub(super) fn judge(&self, batch: &[Append], now: Timestamp) -> Vec<AppendOutcome> {
+        let stamp = now.max(self.stamped_at.plus_millis(1));
+        judge(batch, &self.view(batch), if stamps(batch) { stamp } else { now }).outcomes
+    }
+
     /// A time for rows that are stamped: greater than every one before.
     fn next_stamp(&mut self, now: Timestamp) -> Timestamp {
         self.stamped_at = now.max(self.stamped_at.plus_millis(1));

@@ -11,11 +11,12 @@ use sqlx::postgres::PgRow;
 
 use super::connect::Session;
 use super::fault::storage_error;
-use super::opening::Opening;
+use super::opening::{Locked, Opening};
 use super::query::{self, bound};
 use super::read::{get, int, row_of, text};
 use super::script::Script;
 use super::statement::{Statement, push_names};
+use super::writer::has_written;
 use crate::base::{Error, Result, Timestamp};
 use crate::domain::{ColumnType, Row, RowKey, Table, Value};
 use crate::journal::adopt::{
@@ -314,11 +315,14 @@ impl Writer<'_> {
         let opening = bound(Opening::of_parts(batch.iter().flat_map(|append| &append.parts)))?;
         let rows = run(self.session, opening.text().to_owned()).await?;
         let locked = bound(opening.read(&rows))?;
-        let ids = locked.ok_or_else(|| Error::damaged("a head that was created is gone"))?.ids;
+        let gone = || Error::damaged("a head that was created is gone");
+        let Locked { ids, view, .. } = locked.ok_or_else(gone)?;
         let positions = self.positions(judged.plan.journal.len()).await?;
-        let script = Script::of_plan(&judged.plan, &ids, &positions, self.now, &BTreeSet::new());
-        let (statement, _) = script.map_err(failed)?.finish();
-        self.session.all(statement).await.map(drop).map_err(failed)
+        let (plan, absent) = (&judged.plan, BTreeSet::new());
+        let script = Script::of_plan(plan, &ids, &view.heads, &positions, self.now, &absent);
+        let (statement, guarded) = script.map_err(failed)?.finish();
+        let rows = self.session.all(statement).await.map_err(failed)?;
+        if has_written(&rows, &guarded).map_err(failed)? { Ok(()) } else { Err(gone()) }
     }
 
     /// New positions, in their order.

@@ -10,7 +10,8 @@ use super::query::bound;
 use super::read::int;
 use super::readers::Readers;
 use super::statement::Statement;
-use super::writer::{End, Writer, note_trimmed};
+use super::transaction::End;
+use super::writer::{Writer, note_trimmed};
 use crate::base::{Result, StreamName, Timestamp};
 use crate::journal::{Expected, HistoryCut};
 

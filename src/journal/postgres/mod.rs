@@ -3,7 +3,8 @@
 //! Beside `sqlite/`, the only folder that names the SQL library. It knows neither commands nor states.
 //!
 //! Correct at READ COMMITTED: a batch locks what it is judged on, in one order for all hosts, and
-//! reads it by statements begun after that. Nothing outlives a transaction but what it wrote, so a
+//! reads it by statements begun after that; or it remembers a head, and confirms it where it writes the
+//! next one. Nothing outlives a transaction but what it wrote, so a
 //! pooler may stand between. Readers have their own connections and see what is committed.
 
 mod adopt;
@@ -25,6 +26,7 @@ mod readers;
 mod restore;
 mod script;
 mod statement;
+mod transaction;
 mod writer;
 
 use std::future::Future;
@@ -43,8 +45,9 @@ use self::follow::Follower;
 use self::readers::Readers;
 use self::writer::Writer;
 use super::port::{
-    Append, AppendOutcome, BatchError, BoxFuture, CommandRecord, DueCandidates, DuePage, Expected,
-    Heads, HistoryCut, JournalRecord, Lineage, Loaded, NewSnapshot, RowQuery, Storage, StreamPage,
+    Append, AppendOutcome, BatchError, BegunAppend, BoxFuture, CommandRecord, DueCandidates,
+    DuePage, Expected, Heads, HistoryCut, JournalRecord, Lineage, Loaded, NewSnapshot, RowQuery,
+    Storage, StreamPage,
 };
 use crate::base::{DocumentId, Error, OwnerDid, Result, StorageFault, StreamName, Timestamp};
 use crate::domain::{DueRow, DueSource, Row, RowChange, RowKey};
@@ -55,7 +58,7 @@ pub struct PostgresStorage {
     connector: Arc<Connector>,
     readers: Arc<Readers>,
     writer: Mutex<Writer>,
-    follower: Follower,
+    follower: Arc<Follower>,
     lineage: RwLock<Lineage>,
     handle: Handle,
 }
@@ -87,7 +90,7 @@ impl PostgresStorage {
         let lineage = readers.lineage().await?;
         let follower = Follower::start(&handle, &connector, &readers).await?;
         Ok(Self {
-            follower,
+            follower: Arc::new(follower),
             writer: Mutex::new(Writer::new(Arc::clone(&connector), session, lineage.generation)),
             connector,
             readers,
@@ -117,11 +120,24 @@ impl PostgresStorage {
         Box::pin(Within::new(&self.handle, future))
     }
 
+    async fn begin_batch(&self, batch: &[Append]) -> Result<BegunAppend, BatchError> {
+        let begun = self.writer.lock().await.begin_append(batch).await?;
+        let (follower, handle) = (Arc::clone(&self.follower), self.handle.clone());
+        let commit = begun.commit.map(|commit| -> BoxFuture<'static, _> {
+            Box::pin(Within::new(&handle, async move {
+                follower.announce(commit.run().await?);
+                Ok(())
+            }))
+        });
+        Ok(BegunAppend { outcomes: begun.outcomes, commit })
+    }
+
     async fn append_batch(&self, batch: &[Append]) -> Result<Vec<AppendOutcome>, BatchError> {
-        let mut writer = self.writer.lock().await;
-        let outcomes = writer.append(batch).await?;
-        self.follower.announce(writer.last_position());
-        Ok(outcomes)
+        let begun = self.begin_batch(batch).await?;
+        if let Some(commit) = begun.commit {
+            commit.await?;
+        }
+        Ok(begun.outcomes)
     }
 
     fn lineage(&self) -> Lineage {
@@ -193,6 +209,14 @@ impl Storage for PostgresStorage {
         _now: Timestamp,
     ) -> BoxFuture<'a, Result<Vec<AppendOutcome>, BatchError>> {
         self.on_handle(self.append_batch(batch))
+    }
+
+    fn begin_append<'a>(
+        &'a self,
+        batch: &'a [Append],
+        _now: Timestamp,
+    ) -> BoxFuture<'a, Result<BegunAppend, BatchError>> {
+        self.on_handle(self.begin_batch(batch))
     }
 
     fn confirm_heads<'a>(&'a self, streams: &'a [StreamName]) -> BoxFuture<'a, Result<Heads>> {

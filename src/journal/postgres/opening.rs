@@ -6,10 +6,18 @@
 //! other. What locked statements give back is the newest version of a row, also where they had to wait
 //! for it.
 //!
+//! A head that this store wrote last is not locked here but remembered, where rows are put beside the
+//! next one and none is removed: the batch is judged on it, and the statement that writes the next
+//! head, and locks it thereby, confirms that it was still so. Where it was not, nothing is written, and
+//! the batch begins anew with locks, as the next ones do. A head that is written by a batch whose
+//! commit is still under way is locked here, and waited for.
+//!
 //! All of it is one text, because each round trip costs as much as the locks of many rows. Each
 //! statement in it still sees what was committed before it began.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use sqlx::postgres::PgRow;
 use sqlx::{Column as _, Row as _};
@@ -23,11 +31,14 @@ use crate::base::{
 };
 use crate::domain::{Row, RowChange, RowKey, Table, Value};
 use crate::journal::batch::{View, named_rows, stamps};
-use crate::journal::{Append, CommandRecord, Expected, Part};
+use crate::journal::{Append, CommandRecord, Expected, Head, Part};
 
-/// Streams whose ids are remembered. When they are more, all are forgotten: the next batches look theirs
-/// up by name.
+/// Streams whose ids and heads are remembered. When they are more, all are forgotten: the next batches
+/// look theirs up by name.
 const MAX_KNOWN_STREAMS: usize = 65_536;
+/// Batches that lock all heads once a remembered one was not so: where hosts write to the same streams,
+/// few batches are begun in vain.
+const DOUBTED_BATCHES: u32 = 16;
 
 /// Names of the last column of a row, which say what it is.
 const LEASE: &str = "a_lease";
@@ -45,6 +56,8 @@ pub(super) struct Locked {
     pub(super) ids: HashMap<StreamName, i64>,
     /// The streams without an event.
     pub(super) empty: Vec<i64>,
+    /// The streams whose heads are not locked yet: what is written has to confirm each.
+    pub(super) remembered: Vec<StreamName>,
     /// The newest stamp, if it was locked.
     pub(super) stamped_at: Option<Timestamp>,
     /// What was drawn, if anything was.
@@ -52,7 +65,7 @@ pub(super) struct Locked {
 }
 
 /// Positions of events, the time, and which life the store is in. It stays in that until the end of
-/// the transaction: a restore waits for all that have locked heads.
+/// the transaction: a restore waits for all that have locked heads, or their table.
 #[derive(Debug)]
 pub(super) struct Drawn {
     pub(super) generation: i64,
@@ -61,22 +74,52 @@ pub(super) struct Drawn {
     pub(super) positions: Vec<i64>,
 }
 
-/// The ids of streams that were locked before. What is found by one says its name, so an id whose
-/// stream is gone, or that is another one's on a server that took over, locks nothing that is used.
+/// A stream that was locked or written before.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known {
+    /// Its id. What is found by it says its name or has its hash, so the id of a stream that is gone,
+    /// or another one's on a server that took over, locks nothing that is used.
+    pub(super) stream: i64,
+    /// Its head then.
+    pub(super) head: Head,
+    /// The batch that it was in.
+    pub(super) batch: u64,
+}
+
+/// The streams that were locked or written before.
 #[derive(Debug, Default)]
-pub(super) struct KnownStreams(HashMap<StreamName, i64>);
+pub(super) struct KnownStreams {
+    streams: HashMap<StreamName, Known>,
+    /// The newest batch that was committed.
+    committed: Arc<AtomicU64>,
+    /// So many batches lock all their heads.
+    doubted: u32,
+}
 
 impl KnownStreams {
-    /// Remembers the ids of streams that a committed transaction had locked.
-    pub(super) fn learn(&mut self, ids: HashMap<StreamName, i64>) {
-        if self.0.len().saturating_add(ids.len()) > MAX_KNOWN_STREAMS {
+    /// The number of the newest batch whose commit is known. A head of a later one is not remembered: a
+    /// statement that begins before that is committed sees neither the head nor the rows beside it, and
+    /// would not delete those.
+    pub(super) fn committed(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.committed)
+    }
+
+    /// Remembers the streams of a batch that was written.
+    pub(super) fn learn(&mut self, streams: HashMap<StreamName, Known>) {
+        self.doubted = self.doubted.saturating_sub(1);
+        if self.streams.len().saturating_add(streams.len()) > MAX_KNOWN_STREAMS {
             self.forget();
         }
-        self.0.extend(ids);
+        self.streams.extend(streams);
+    }
+
+    /// A batch that had remembered heads came to nothing.
+    pub(super) const fn doubt(&mut self) {
+        self.doubted = DOUBTED_BATCHES;
     }
 
     pub(super) fn forget(&mut self) {
-        self.0.clear();
+        self.streams.clear();
     }
 }
 
@@ -86,6 +129,10 @@ struct Wanted {
     kind: StreamKind,
     /// It is created if it is missing: an append may be its first.
     creates: bool,
+    /// All that the batch does to it are events and rows to put, so its head can be confirmed by what is
+    /// written. What removes a row must begin once the head is locked, to see it: a rebuild may have
+    /// put it there.
+    only_grows: bool,
 }
 
 /// The text behind `BEGIN`.
@@ -93,15 +140,23 @@ pub(super) struct Opening {
     statement: Statement,
     /// The streams that must be there.
     needed: Vec<StreamName>,
+    /// The streams that are judged as they were known.
+    remembered: Vec<(StreamName, Known)>,
 }
 
 impl Opening {
     fn new() -> Self {
-        Self { statement: Statement::written_out(""), needed: Vec::new() }
+        let statement = Statement::written_out("");
+        Self { statement, needed: Vec::new(), remembered: Vec::new() }
     }
 
     pub(super) fn text(&self) -> &str {
         &self.statement.sql
+    }
+
+    /// Some heads are not locked but remembered.
+    pub(super) const fn remembers(&self) -> bool {
+        !self.remembered.is_empty()
     }
 
     /// All that a batch is judged on, but rows whose keys are secrets.
@@ -115,8 +170,12 @@ impl Opening {
             &fences.map(|fence| fence.scope.row_key()).chain(written).collect(),
             mode,
         )?;
-        opening.lock_heads(&streams_of(batch), known)?;
-        if stamps(batch) {
+        let (mut wanted, stamps) = (streams_of(batch), stamps(batch));
+        if known.doubted == 0 && !stamps {
+            opening.remember(&mut wanted, known);
+        }
+        opening.lock_heads(&wanted, known)?;
+        if stamps {
             opening.lock_stamps();
         }
         let events: usize = parts().map(|part| part.events.len()).sum();
@@ -156,7 +215,8 @@ impl Opening {
         for (name, expected) in expected {
             let key = StreamKey::from_stream_name(name)
                 .ok_or_else(|| decode(Error::damaged(format_args!("a stream is named {name}"))))?;
-            let stream = Wanted { kind: key.kind(), creates: *expected == Expected::NONE };
+            let creates = *expected == Expected::NONE;
+            let stream = Wanted { kind: key.kind(), creates, only_grows: false };
             wanted.insert(name.clone(), stream);
         }
         opening.lock_heads(&wanted, &KnownStreams::default())?;
@@ -186,6 +246,22 @@ impl Opening {
         Ok(())
     }
 
+    /// Takes out what needs no lock before it is written. The lock of the table is what writing takes
+    /// as well: a restore that waits for it must find it before the generation is read.
+    fn remember(&mut self, wanted: &mut BTreeMap<StreamName, Wanted>, known: &KnownStreams) {
+        let committed = known.committed.load(Ordering::Acquire);
+        wanted.retain(|name, wanted| match known.streams.get(name) {
+            Some(&at) if wanted.only_grows && at.batch <= committed => {
+                self.remembered.push((name.clone(), at));
+                false
+            }
+            _ => true,
+        });
+        if self.remembers() {
+            self.next("LOCK TABLE connector_stream IN ROW EXCLUSIVE MODE");
+        }
+    }
+
     /// Creates heads at version 0 that are not there, and locks all. A row of a transaction that is
     /// under way is waited for.
     fn lock_heads(
@@ -193,13 +269,16 @@ impl Opening {
         wanted: &BTreeMap<StreamName, Wanted>,
         known: &KnownStreams,
     ) -> sqlx::Result<()> {
+        let committed = known.committed.load(Ordering::Acquire);
         let (mut ids, mut unknown) = (Vec::new(), Vec::new());
         for (name, &wanted) in wanted {
-            match known.0.get(name) {
-                Some(&id) => {
-                    ids.push(id);
+            match known.streams.get(name) {
+                Some(at) if at.batch <= committed => {
+                    ids.push(at.stream);
                     self.needed.push(name.clone());
                 }
+                // It may be created by the batch before, which is waited for where it is created again.
+                Some(_) => unknown.push((name, Wanted { creates: true, ..wanted })),
                 None => unknown.push((name, wanted)),
             }
         }
@@ -295,6 +374,11 @@ impl Opening {
         for row in rows {
             locked.take(row).map_err(decode)?;
         }
+        for (name, known) in &self.remembered {
+            locked.ids.insert(name.clone(), known.stream);
+            locked.view.heads.insert(name.clone(), known.head);
+            locked.remembered.push(name.clone());
+        }
         Ok(self.needed.iter().all(|name| locked.ids.contains_key(name)).then_some(locked))
     }
 }
@@ -370,7 +454,8 @@ fn streams_of(batch: &[Append]) -> BTreeMap<StreamName, Wanted> {
     let mut wanted = wanted(parts);
     for key in batch.iter().flat_map(|append| &append.absent) {
         if let Some(stream) = guard_of(key) {
-            let guard = Wanted { kind: stream.kind(), creates: true };
+            let only_grows = wanted.get(&stream.stream_name()).is_some_and(|it| it.only_grows);
+            let guard = Wanted { kind: stream.kind(), creates: true, only_grows };
             wanted.insert(stream.stream_name(), guard);
         }
     }
@@ -380,12 +465,20 @@ fn streams_of(batch: &[Append]) -> BTreeMap<StreamName, Wanted> {
 fn wanted<'a>(parts: impl Iterator<Item = &'a Part>) -> BTreeMap<StreamName, Wanted> {
     let mut wanted = BTreeMap::new();
     for part in parts {
-        let stream = wanted
-            .entry(StreamName::clone(&part.stream))
-            .or_insert(Wanted { kind: part.kind, creates: false });
+        let stream = wanted.entry(StreamName::clone(&part.stream)).or_insert(Wanted {
+            kind: part.kind,
+            creates: false,
+            only_grows: true,
+        });
         stream.creates |= part.expected.version == 0;
+        stream.only_grows &= only_grows(part);
     }
     wanted
+}
+
+fn only_grows(part: &Part) -> bool {
+    let removes = |change: &RowChange| !matches!(change, RowChange::Put(_));
+    !part.events.is_empty() && !part.erase && !part.trim && !part.rows.iter().any(removes)
 }
 
 /// The stream whose appends alone put a row that others expect to be absent and do not put

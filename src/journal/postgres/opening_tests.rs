@@ -12,6 +12,7 @@ use super::super::tests::{
 use super::*;
 use crate::base::{Digest, DocumentId, Holder, OperationId, StorageFault};
 use crate::domain::{Fence, FencingToken, Lease, LeaseScope, forgetting_key};
+use crate::journal::chain::start_hash;
 use crate::journal::{AppendOutcome, BatchError, Storage as _};
 
 /// Names that a text could take for something else.
@@ -84,11 +85,162 @@ async fn a_stream_that_was_dropped_and_begun_anew_elsewhere_is_found() {
 fn so_many_streams_are_known_and_no_more() {
     let mut known = KnownStreams::default();
     for n in 0..=MAX_KNOWN_STREAMS {
-        let id = i64::try_from(n).unwrap();
-        known.learn(HashMap::from([(StreamName::from(format!("document:{n}")), id)]));
-        assert!(known.0.len() <= MAX_KNOWN_STREAMS);
+        known.learn(of_known(&n.to_string(), 1));
+        assert!(known.streams.len() <= MAX_KNOWN_STREAMS);
     }
-    assert_eq!(known.0.len(), 1, "the newest is known, the others are looked up by name again");
+    let left = known.streams.len();
+    assert_eq!(left, 1, "the newest is known, the others are looked up by name again");
+}
+
+/// What is known of a document's stream whose newest event is of this command.
+fn of_known(document: &str, command: u128) -> HashMap<StreamName, Known> {
+    let hash = start_hash("any");
+    let head = Head { version: 1, command_id: Uuid::from_u128(command), hash };
+    let known = Known { stream: 1, head, batch: 1 };
+    HashMap::from([(StreamName::from(format!("document:{document}")), known)])
+}
+
+/// Whether a batch of this append goes by a remembered head: it locks none then.
+fn remembers(append: &Append, known: &KnownStreams) -> bool {
+    let opening = Opening::of_batch(std::slice::from_ref(append), known).unwrap();
+    assert_ne!(opening.remembers(), opening.text().contains("FOR UPDATE"), "{}", opening.text());
+    opening.remembers()
+}
+
+#[test]
+fn a_head_is_remembered_where_the_batch_only_adds_to_its_stream() {
+    let mut known = KnownStreams::default();
+    let append = trim_append("a", 2, expected(1, 1));
+    assert!(!remembers(&append, &known), "it is not known yet");
+    known.learn(of_known("a", 1));
+    assert!(!remembers(&append, &known), "its batch is not committed yet");
+    known.committed().store(1, Ordering::Release);
+    assert!(remembers(&append, &known));
+    let changed = |change: fn(&mut Part)| {
+        let mut append = append.clone();
+        change(&mut append.parts[0]);
+        append
+    };
+    let auth = || RowKey::new(Table::PendingAuth, vec![Value::text("state")]);
+    assert!(!remembers(&changed(|part| part.events.clear()), &known), "a condition alone");
+    assert!(!remembers(&changed(|part| part.erase = true), &known));
+    assert!(!remembers(&changed(|part| part.trim = true), &known));
+    for removes in [RowChange::Take(auth()), RowChange::Delete(trim_key("a"))] {
+        let mut append = append.clone();
+        append.parts[0].rows.push(removes);
+        assert!(!remembers(&append, &known), "a row that is removed must be seen");
+    }
+    let mut stamped = append.clone();
+    stamped.parts[0].rows.push(RowChange::Put(Row::new(Table::EntityTrim, vec![Value::Stamp])));
+    assert!(!remembers(&stamped, &known), "the row of stamps is locked behind all heads");
+}
+
+#[test]
+fn once_a_remembered_head_was_not_so_the_next_batches_lock() {
+    let mut known = KnownStreams::default();
+    known.learn(of_known("a", 1));
+    known.committed().store(1, Ordering::Release);
+    let append = trim_append("a", 2, expected(1, 1));
+    known.doubt();
+    for _ in 0..DOUBTED_BATCHES {
+        assert!(!remembers(&append, &known));
+        known.learn(of_known("a", 1));
+    }
+    assert!(remembers(&append, &known));
+}
+
+#[tokio::test]
+async fn a_batch_on_a_head_that_another_host_has_moved_is_judged_on_what_is_there() {
+    let Some((_server, url)) = place() else { return };
+    let (one, other) = (open(&url).await, open(&url).await);
+    for name in ["a", "b"] {
+        commit(&one, trim_append(name, 1, Expected::NONE)).await;
+    }
+    commit(&other, trim_append("a", 2, expected(1, 1))).await;
+    // The first stands on what was, as the store remembers it, the second on what is there.
+    let batch = [
+        trim_append("a", 3, expected(1, 1)),
+        trim_append("b", 4, expected(1, 1)),
+        trim_append("a", 5, expected(2, 2)),
+    ];
+    let outcomes = one.append(&batch, NOW).await.unwrap();
+    assert_eq!(outcomes, [AppendOutcome::Conflict, COMMITTED, COMMITTED]);
+    // A condition on a stream that nothing is written to is judged under its lock.
+    commit(&other, trim_append("b", 6, expected(2, 4))).await;
+    let mut both = trim_append("a", 7, expected(3, 5));
+    both.parts.extend(trim_append("b", 7, expected(2, 4)).parts);
+    both.parts[1].events.clear();
+    both.parts[1].rows.clear();
+    assert_eq!(one.append(&[both], NOW).await.unwrap(), [AppendOutcome::Conflict]);
+    let mut tool = outsider(&url).await;
+    assert_eq!(number(&mut tool, "SELECT count(*) FROM connector_journal").await, 6);
+}
+
+/// The place of its event in the stream is taken then, which is no damage.
+#[tokio::test]
+async fn a_head_that_moves_while_the_batch_waits_to_write_it_is_judged_anew() {
+    let Some((_server, url)) = place() else { return };
+    let store = open(&url).await;
+    commit(&store, trim_append("a", 1, Expected::NONE)).await;
+    let move_it = "UPDATE connector_stream SET version = 2, last_command_id = decode(repeat('09', 16), 'hex'), \
+                   hash = decode(repeat('09', 32), 'hex'); \
+                   INSERT INTO connector_journal SELECT nextval('connector_journal_position'), \
+                   stream, 2, event_type, event_schema, payload, command_id, recorded_at, hash, \
+                   pg_current_xact_id() FROM connector_journal; COMMIT";
+    for (end, outcome) in [("ROLLBACK", COMMITTED), (move_it, AppendOutcome::Conflict)] {
+        let mut holder = outsider(&url).await;
+        run(&mut holder, "DELETE FROM connector_journal WHERE stream_version > 1").await;
+        run(&mut holder, "BEGIN; SELECT 1 FROM connector_stream FOR UPDATE").await;
+        let standing = store.load("document:a").await.unwrap().head.unwrap().expected();
+        let append = begin(&store, trim_append("a", 7, standing));
+        until_one_waits(&url).await;
+        let end = end.replace("version = 2", &format!("version = {}", standing.version + 1));
+        run(&mut holder, end).await;
+        assert_eq!(append.await.unwrap().unwrap(), [outcome]);
+    }
+}
+
+#[tokio::test]
+async fn hosts_that_write_to_the_same_known_streams_in_turn_and_at_once_never_wait_in_a_circle() {
+    const ROUNDS: u128 = 40;
+    let Some((_server, url)) = place() else { return };
+    let names: Vec<String> = (0..8).map(|at| format!("a {at}")).collect();
+    let streams: Vec<StreamName> =
+        names.iter().map(|name| StreamName::from(format!("document:{name}"))).collect();
+    let hosts = [open(&url).await, open(&url).await].into_iter().zip(0_u128..);
+    let writers = hosts.map(|(store, host)| {
+        let (mut names, mut streams) = (names.clone(), streams.clone());
+        if host == 1 {
+            names.reverse();
+            streams.reverse();
+        }
+        tokio::spawn(async move {
+            let mut won = 0;
+            for round in 0..ROUNDS {
+                let heads = store.confirm_heads(&streams).await.unwrap().heads;
+                let batch: Vec<Append> = names
+                    .iter()
+                    .zip(heads)
+                    .zip((2 + host..).step_by(2))
+                    .map(|((name, head), n)| {
+                        trim_append(name, n + 100 * round, head.unwrap_or(Expected::NONE))
+                    })
+                    .collect();
+                let outcomes = store.append(&batch, NOW).await.unwrap();
+                won += outcomes.iter().filter(|outcome| **outcome == COMMITTED).count();
+            }
+            won
+        })
+    });
+    let mut won = 0;
+    for writer in writers.collect::<Vec<_>>() {
+        won += writer.await.unwrap();
+    }
+    let mut tool = outsider(&url).await;
+    let events = number(&mut tool, "SELECT count(*) FROM connector_journal").await;
+    assert_eq!(usize::try_from(events).unwrap(), won);
+    let versions = number(&mut tool, "SELECT sum(version)::bigint FROM connector_stream").await;
+    assert_eq!(versions, events);
 }
 
 #[test]

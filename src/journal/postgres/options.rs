@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// Reading connections, unless set otherwise. The writing one, and the one that listens, are others.
+/// Reading connections, unless set otherwise. The two that write, and the one that listens, are others.
 const DEFAULT_READERS: usize = 4;
 /// How long a transaction may take, unless set otherwise.
 const DEFAULT_COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
@@ -53,15 +53,16 @@ impl PostgresOptions {
         self
     }
 
-    /// How many reads run at once, at least one; 4 unless set. A store has two connections besides:
-    /// one that writes, one that listens.
+    /// How many reads run at once, at least one; 4 unless set. A store has up to four connections
+    /// besides: two that write, a third one while the store is maintained, and one that listens.
     #[must_use]
     pub const fn readers(mut self, readers: usize) -> Self {
         self.readers = readers;
         self
     }
 
-    /// How long a transaction or a read may take; 30 s unless set. Then its connection is given up.
+    /// How long a transaction, then its commit, or a read may take; 30 s unless set. Then its connection
+    /// is given up.
     #[must_use]
     pub const fn command_timeout(mut self, timeout: Duration) -> Self {
         self.command_timeout = timeout;

@@ -133,9 +133,10 @@ async fn stores_on_one_database_hear_of_and_conflict_with_each_other() {
 #[tokio::test]
 async fn the_feed_waits_for_lower_positions_of_older_and_of_younger_transactions() {
     let Some((_server, url)) = place() else { return };
-    let store = open(&url).await;
-    commit(&store, trim_append("a", 1, Expected::NONE)).await;
-    commit(&store, trim_append("b", 2, Expected::NONE)).await;
+    // It knows no stream, so it locks before it draws.
+    let (other, store) = (open(&url).await, open(&url).await);
+    commit(&other, trim_append("a", 1, Expected::NONE)).await;
+    commit(&other, trim_append("b", 2, Expected::NONE)).await;
     let seen = store.events(0, 9).await.unwrap().last().unwrap().position;
     // The batch gets its id, and waits; only then the young transaction gets its own.
     let mut holder = outsider(&url).await;

@@ -9,7 +9,8 @@ use super::opening::decode;
 use super::read::{int, text};
 use super::readers::Readers;
 use super::statement::Statement;
-use super::writer::{End, Writer};
+use super::transaction::End;
+use super::writer::Writer;
 use crate::base::{Error, Result, Timestamp};
 use crate::journal::Lineage;
 
@@ -28,7 +29,7 @@ impl Writer {
     /// A new life begins.
     pub(super) async fn begin_restore(&mut self) -> Result<Lineage> {
         let begun = self.transact("beginning a restore", async |session| {
-            // Every append has locked heads, so those of the life that ends have ended with it.
+            // Every append has locked heads, or their table, so those of the life that ends have ended with it.
             session.run("LOCK TABLE connector_stream IN EXCLUSIVE MODE".to_owned()).await?;
             begin(session).await.map(End::Commit)
         });

@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use super::statement::{Statement, push_names};
 use crate::base::{StreamName, Timestamp};
 use crate::domain::{Column, ColumnType, Row, RowKey, Table, Value};
+use crate::journal::Head;
 use crate::journal::batch::{Plan, StreamWrite};
 
 /// The id of the sub-transaction that writes, with all 64 bits: it was given after the positions
@@ -19,12 +20,15 @@ const HORIZON: &str = "\
  FROM (SELECT xmin::text::bigint AS id FROM heads LIMIT 1) AS h, \
  (SELECT pg_current_xact_id()::text::bigint AS id) AS own)";
 
+/// The part that writes the heads, whose name the others use.
+const HEADS: &str = "heads";
+
 /// A statement of parts, and how many rows those of them must write that others may have written
 /// at the same moment.
 pub(super) struct Script {
     statement: Statement,
     parts: usize,
-    guarded: Vec<(usize, usize)>,
+    guarded: Vec<(String, usize)>,
 }
 
 impl Script {
@@ -38,14 +42,18 @@ impl Script {
 
     /// Begins a part.
     fn part(&mut self, sql: &str) {
+        self.part_named(&format!("w{}", self.parts), sql);
+    }
+
+    fn part_named(&mut self, name: &str, sql: &str) {
         let comma = if self.parts == 0 { "" } else { ", " };
-        let _ = write!(self.statement.sql, "{comma}w{} AS ({sql}", self.parts);
+        let _ = write!(self.statement.sql, "{comma}{name} AS ({sql}");
         self.parts += 1;
     }
 
-    /// The part that was begun must write so many rows.
+    /// The part that was begun, which has no name of its own, must write so many rows.
     fn guard(&mut self, rows: usize) {
-        self.guarded.push((self.parts - 1, rows));
+        self.guarded.push((format!("w{}", self.parts - 1), rows));
     }
 
     /// The statement. It gives a column for each guarded part: how many rows it has written.
@@ -53,7 +61,7 @@ impl Script {
         self.statement.push(" SELECT ");
         for (at, (part, _)) in self.guarded.iter().enumerate() {
             self.statement.push(if at == 0 { "" } else { ", " });
-            let _ = write!(self.statement.sql, "(SELECT count(*) FROM w{part})");
+            let _ = write!(self.statement.sql, "(SELECT count(*) FROM {part})");
         }
         if self.guarded.is_empty() {
             self.statement.push("0::bigint");
@@ -96,23 +104,27 @@ impl Script {
         Ok(script)
     }
 
-    /// What a plan writes. `positions` are those of its events; rows of `absent` are expected not to be
-    /// there.
+    /// What a plan writes, if its streams have these heads. `positions` are those of its events; rows of
+    /// `absent` are expected not to be there.
     pub(super) fn of_plan(
         plan: &Plan<'_>,
         ids: &HashMap<StreamName, i64>,
+        heads: &HashMap<StreamName, Head>,
         positions: &[i64],
         now: Timestamp,
         absent: &BTreeSet<&RowKey>,
     ) -> sqlx::Result<Self> {
         let mut script = Self::new();
-        let written: Vec<&StreamWrite<'_>> =
+        let mut written: Vec<&StreamWrite<'_>> =
             plan.streams.values().filter(|write| write.head.version > 0).collect();
+        // As they are locked.
+        written.sort_by_key(|write| id_of(ids, write.name));
         if !written.is_empty() {
-            script.add_heads(&written, ids)?;
+            script.add_heads(&written, ids, heads)?;
         }
         if !plan.journal.is_empty() {
-            script.add_journal(plan, ids, positions, now)?;
+            let heads = i64::try_from(written.len()).unwrap_or(i64::MAX);
+            script.add_journal(plan, ids, positions, heads, now)?;
         }
         script.add_snapshots(&written, ids)?;
         script.add_rows(&plan.rows, absent)?;
@@ -143,15 +155,15 @@ impl Script {
         Ok(())
     }
 
+    /// A head is written in the place of the one that the plan was made on, whose hash says all of it.
     fn add_heads(
         &mut self,
         written: &[&StreamWrite<'_>],
         ids: &HashMap<StreamName, i64>,
+        before: &HashMap<StreamName, Head>,
     ) -> sqlx::Result<()> {
-        // Its name, as the horizon is taken from it.
-        self.statement.push("heads AS (");
-        self.parts += 1;
-        self.statement.push(
+        self.part_named(
+            HEADS,
             "UPDATE connector_stream AS s SET version = v.version, \
              last_command_id = v.command_id, hash = v.hash FROM unnest(",
         );
@@ -163,20 +175,29 @@ impl Script {
         let commands = heads.clone().map(|at| at.head.command_id.as_bytes().as_slice());
         self.statement.bind(commands.collect::<Vec<&[u8]>>())?;
         self.statement.push(", ");
-        let hashes = heads.map(|at| at.head.hash.as_bytes().as_slice());
+        let hashes = heads.clone().map(|at| at.head.hash.as_bytes().as_slice());
         self.statement.bind(hashes.collect::<Vec<&[u8]>>())?;
+        self.statement.push(", ");
+        let hash = |at: &&StreamWrite<'_>| match before.get(at.name) {
+            Some(head) => head.hash.as_bytes().as_slice(),
+            None => &[],
+        };
+        self.statement.bind(heads.map(hash).collect::<Vec<&[u8]>>())?;
         self.statement.push(
-            ") AS v (stream, version, command_id, hash) WHERE s.stream = v.stream \
-             RETURNING s.xmin)",
+            ") AS v (stream, version, command_id, hash, before) \
+             WHERE s.stream = v.stream AND s.hash = v.before RETURNING s.xmin)",
         );
+        self.guarded.push((HEADS.to_owned(), written.len()));
         Ok(())
     }
 
+    /// No event is written where a head was another one: its place in the stream may be taken.
     fn add_journal(
         &mut self,
         plan: &Plan<'_>,
         ids: &HashMap<StreamName, i64>,
         positions: &[i64],
+        heads: i64,
         now: Timestamp,
     ) -> sqlx::Result<()> {
         self.part(
@@ -207,7 +228,9 @@ impl Script {
         self.statement.push(", ");
         let hashes = events.map(|at| at.hash.as_bytes().as_slice());
         self.statement.bind(hashes.collect::<Vec<&[u8]>>())?;
-        self.statement.push(") AS v)");
+        let _ = write!(self.statement.sql, ") AS v WHERE (SELECT count(*) FROM {HEADS}) = ");
+        self.statement.bind(heads)?;
+        self.statement.push(")");
         Ok(())
     }
 

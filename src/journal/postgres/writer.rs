@@ -1,23 +1,20 @@
-//! The one writing connection: batches, snapshots and doubtful commits.
-//!
-//! A transaction owns its connection until its end was seen. One that is dropped, or does not end in
-//! time, takes the connection with it: the server rolls back, and the next one begins on another.
+//! The writing side: batches, snapshots and doubtful commits.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sqlx::postgres::PgRow;
-use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::connect::{Connector, Seen, Session};
-use super::fault::{Cause, storage_error, timed_out};
-use super::opening::{self, KnownStreams, Locked, Opening, decode};
+use super::fault::Cause;
+use super::opening::{self, Known, KnownStreams, Locked, Opening, decode};
 use super::query::bound;
 use super::read::{get, int};
 use super::script::Script;
 use super::statement::Statement;
+use super::transaction::{End, Failure, Sessions, Transaction, Worked};
 use crate::base::{Error, Result, StorageFault, StreamName, Timestamp};
 use crate::domain::{Row, RowChange, RowKey};
 use crate::journal::batch::{Plan, judge};
@@ -25,176 +22,178 @@ use crate::journal::chain::snapshot_checksum;
 use crate::journal::{Append, AppendOutcome, BatchError, Expected, Head, NewSnapshot};
 
 /// How often a transaction begins anew because another host took a head away between its creation and
-/// its lock, or inserted a row that a batch must be the first to have.
+/// its lock, inserted a row that a batch must be the first to have, or moved a head that was remembered.
 const MAX_BEGINNINGS: u32 = 16;
-
-/// How a transaction ends.
-pub(super) enum End<T> {
-    Commit(T),
-    RollBack(T),
-}
-
-/// Why a transaction did not end as it should.
-#[derive(Debug)]
-pub(super) struct Failure {
-    pub(super) error: Error,
-    cause: Cause,
-    /// The commit had been sent, so it may have happened.
-    at_commit: bool,
-}
 
 /// What a batch came to.
 struct Written {
     outcomes: Vec<AppendOutcome>,
     newest: Option<Seen>,
-    ids: HashMap<StreamName, i64>,
+    streams: HashMap<StreamName, Known>,
 }
 
-/// The writing side of a store.
+/// The rows that the appends of a doubtful batch took: nobody can read them any more if the batch did
+/// commit.
+type TakenInDoubt = Arc<Mutex<HashMap<Uuid, Vec<Row>>>>;
+
+/// A batch that was judged and written.
+pub(super) struct Begun {
+    pub(super) outcomes: Vec<AppendOutcome>,
+    /// None where nothing was written.
+    pub(super) commit: Option<Commit>,
+}
+
+/// The commit of a batch.
+pub(super) struct Commit {
+    transaction: Transaction,
+    batch: u64,
+    committed: Arc<AtomicU64>,
+    newest: Option<Seen>,
+    connector: Arc<Connector>,
+    taken: HashMap<Uuid, Vec<Row>>,
+    taken_in_doubt: TakenInDoubt,
+}
+
+impl Commit {
+    /// Commits. Gives the newest position that this store has written.
+    pub(super) async fn run(self) -> Result<i64, BatchError> {
+        match self.transaction.commit().await {
+            Ok(()) => {
+                self.committed.store(self.batch, Ordering::Release);
+                if let Some(newest) = self.newest {
+                    self.connector.has_written(newest);
+                }
+                Ok(self.connector.last_written())
+            }
+            Err(failure) => {
+                let error = batch_error(failure);
+                if matches!(error, BatchError::Unknown(_)) {
+                    *lock(&self.taken_in_doubt) = self.taken;
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+fn lock(taken: &TakenInDoubt) -> MutexGuard<'_, HashMap<Uuid, Vec<Row>>> {
+    taken.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn batch_error(failure: Failure) -> BatchError {
+    let Failure { error, cause, at_commit } = failure;
+    match cause {
+        Cause::Lost | Cause::Slow if at_commit => BatchError::Unknown(error),
+        Cause::Busy | Cause::Lost => BatchError::Passing(error),
+        Cause::Crowded | Cause::Slow | Cause::Full | Cause::ReadOnly | Cause::Damaged => {
+            BatchError::Failed(error)
+        }
+    }
+}
+
+/// The writing side of a store. It writes one batch at a time; the one before may still be committed
+/// meanwhile.
 #[derive(Debug)]
 pub(super) struct Writer {
     connector: Arc<Connector>,
-    session: Option<Session>,
+    sessions: Arc<Sessions>,
     known: KnownStreams,
-    is_closed: bool,
+    /// The batches that were written.
+    batches: u64,
     /// The life of the store that this one is of.
     pub(super) generation: i64,
-    /// The rows that the appends of the doubtful batch took: nobody can read them any more if the
-    /// batch did commit.
-    taken_in_doubt: HashMap<Uuid, Vec<Row>>,
+    taken_in_doubt: TakenInDoubt,
 }
 
 impl Writer {
     /// A writer on a connection to a database that has this program's schema.
     pub(super) fn new(connector: Arc<Connector>, session: Session, generation: i64) -> Self {
         Self {
+            sessions: Sessions::new(Arc::clone(&connector), session),
             connector,
-            session: Some(session),
             known: KnownStreams::default(),
-            is_closed: false,
+            batches: 0,
             generation,
-            taken_in_doubt: HashMap::new(),
-        }
-    }
-
-    /// The newest position that this store has written.
-    pub(super) fn last_position(&self) -> i64 {
-        self.connector.last_written()
-    }
-
-    async fn take(&mut self) -> Result<Session> {
-        self.check_open()?;
-        match self.session.take() {
-            Some(session) => Ok(session),
-            None => self.connector.open().await,
+            taken_in_doubt: TakenInDoubt::default(),
         }
     }
 
     /// Runs a transaction.
     pub(super) async fn transact<T>(
-        &mut self,
+        &self,
         context: &str,
         work: impl AsyncFnOnce(&mut Session) -> sqlx::Result<End<T>>,
     ) -> Result<T, Failure> {
         self.transact_on(context, "", async |session, _| work(session).await).await
     }
 
-    /// Runs a transaction with what stands behind its `BEGIN`, whose rows the work is given. It is not
-    /// cut short but by its time-out, which ends its connection.
+    /// Runs a transaction with what stands behind its `BEGIN`, whose rows the work is given.
     pub(super) async fn transact_on<T>(
-        &mut self,
+        &self,
         context: &str,
         opening: &str,
         work: impl AsyncFnOnce(&mut Session, Vec<PgRow>) -> sqlx::Result<End<T>>,
     ) -> Result<T, Failure> {
-        let taken = self.take().await;
-        let mut session =
-            taken.map_err(|error| Failure { error, cause: Cause::Crowded, at_commit: false })?;
-        let at_commit = AtomicBool::new(false);
-        let limit = self.connector.options().command_timeout;
-        let ended = timeout(limit, async {
-            let rows = session.begin(opening).await?;
-            match work(&mut session, rows).await? {
-                End::Commit(done) => {
-                    at_commit.store(true, Ordering::Relaxed);
-                    session.commit().await.map(|()| done)
-                }
-                End::RollBack(done) => session.run("ROLLBACK".to_owned()).await.map(|_| done),
-            }
-        })
-        .await;
-        let at_commit = at_commit.load(Ordering::Relaxed);
-        match ended {
-            Ok(Ok(done)) => {
-                self.session = Some(session);
-                Ok(done)
-            }
-            Ok(Err(error)) => {
-                let cause = Cause::of(&error);
-                if Session::outlives(&error) {
-                    self.session = timeout(limit, session.rolled_back()).await.ok().flatten();
-                }
-                Err(Failure { error: storage_error(error, context), cause, at_commit })
-            }
-            Err(_) => Err(Failure { error: timed_out(context), cause: Cause::Slow, at_commit }),
+        match self.sessions.begin(context, opening, work).await? {
+            Worked::Ended(done) => Ok(done),
+            Worked::Open(done, transaction) => transaction.commit().await.map(|()| done),
         }
     }
 
-    /// Judges and writes a batch.
-    pub(super) async fn append(
-        &mut self,
-        batch: &[Append],
-    ) -> Result<Vec<AppendOutcome>, BatchError> {
+    /// Judges and writes a batch. The next one may be begun then: where it has a stream of this one it
+    /// waits for the commit, or the end without one.
+    pub(super) async fn begin_append(&mut self, batch: &[Append]) -> Result<Begun, BatchError> {
         let (generation, context) = (self.generation, "writing a batch");
+        self.batches += 1;
+        let number = self.batches;
         for _ in 0..MAX_BEGINNINGS {
-            let mut outcomes = Vec::new();
             let opening = bound(Opening::of_batch(batch, &self.known));
             let opening = opening.map_err(BatchError::Failed)?;
-            let written = self
-                .transact_on(context, opening.text(), async |session, rows| {
-                    match opening.read(&rows)? {
-                        Some(at) => write(session, batch, at, generation, &mut outcomes).await,
-                        None => Ok(End::RollBack(None)),
-                    }
-                })
-                .await;
-            match written {
-                Ok(Some(written)) => {
-                    if let Some(newest) = written.newest {
-                        self.connector.has_written(newest);
-                        self.known.learn(written.ids);
-                    }
-                    return Ok(written.outcomes);
+            let worked = self.sessions.begin(context, opening.text(), async |session, rows| {
+                match opening.read(&rows)? {
+                    Some(at) => write(session, batch, at, generation, number).await,
+                    None => Ok(End::RollBack(None)),
                 }
-                Ok(None) => self.known.forget(),
-                Err(failure) => return Err(self.failed(failure, batch, outcomes)),
+            });
+            match worked.await {
+                Ok(Worked::Open(Some(written), transaction)) => {
+                    return Ok(self.begun(batch, written, transaction));
+                }
+                Ok(Worked::Ended(Some(Written { outcomes, .. }))) => {
+                    return Ok(Begun { outcomes, commit: None });
+                }
+                Ok(_) if opening.remembers() => self.known.doubt(),
+                Ok(_) => self.known.forget(),
+                Err(failure) => {
+                    if opening.remembers() {
+                        self.known.doubt();
+                    }
+                    return Err(batch_error(failure));
+                }
             }
         }
         Err(BatchError::Passing(in_the_way()))
     }
 
-    fn failed(
-        &mut self,
-        failure: Failure,
-        batch: &[Append],
-        outcomes: Vec<AppendOutcome>,
-    ) -> BatchError {
-        let Failure { error, cause, at_commit } = failure;
-        match cause {
-            Cause::Lost | Cause::Slow if at_commit => {
-                let taken = batch.iter().zip(outcomes);
-                let taken = taken.filter_map(|(append, outcome)| match outcome {
-                    AppendOutcome::Committed { taken } => Some((append.command_id, taken)),
-                    _ => None,
-                });
-                self.taken_in_doubt = taken.collect();
-                BatchError::Unknown(error)
+    fn begun(&mut self, batch: &[Append], written: Written, transaction: Transaction) -> Begun {
+        let Written { outcomes, newest, streams } = written;
+        self.known.learn(streams);
+        let taken = batch.iter().zip(&outcomes).filter_map(|(append, outcome)| match outcome {
+            AppendOutcome::Committed { taken } if !taken.is_empty() => {
+                Some((append.command_id, taken.clone()))
             }
-            Cause::Busy | Cause::Lost => BatchError::Passing(error),
-            Cause::Crowded | Cause::Slow | Cause::Full | Cause::ReadOnly | Cause::Damaged => {
-                BatchError::Failed(error)
-            }
-        }
+            _ => None,
+        });
+        let commit = Commit {
+            transaction,
+            batch: self.batches,
+            committed: self.known.committed(),
+            newest,
+            connector: Arc::clone(&self.connector),
+            taken: taken.collect(),
+            taken_in_doubt: Arc::clone(&self.taken_in_doubt),
+        };
+        Begun { outcomes, commit: Some(commit) }
     }
 
     /// Whether an append whose commit was in doubt is there. Its streams' locks are free only once
@@ -209,7 +208,7 @@ impl Writer {
             })
             .await
             .map_err(|failure| failure.error)?;
-        let taken = self.taken_in_doubt.remove(&append.command_id).unwrap_or_default();
+        let taken = lock(&self.taken_in_doubt).remove(&append.command_id).unwrap_or_default();
         Ok(found.map(|outcome| match outcome {
             AppendOutcome::Committed { .. } => AppendOutcome::Committed { taken },
             other => other,
@@ -295,27 +294,24 @@ impl Writer {
     }
 
     /// There is nothing to do in a quiet moment: the server cleans up by itself.
-    pub(super) const fn check_open(&self) -> Result<()> {
-        if self.is_closed { Err(Error::Closed) } else { Ok(()) }
+    pub(super) fn check_open(&self) -> Result<()> {
+        self.sessions.check_open()
     }
 
-    /// Closes the connection for good.
-    pub(super) async fn close(&mut self) {
-        self.is_closed = true;
-        if let Some(session) = self.session.take() {
-            session.close().await;
-        }
+    /// Closes the connections for good.
+    pub(super) async fn close(&self) {
+        self.sessions.close().await;
     }
 }
 
-/// Judges and writes a batch under its locks. `None`: another host was the first to insert a row, and
-/// the batch must be judged on it. `outcomes` are those of a batch that is about to be committed.
+/// Judges and writes a batch under its locks. `None`: another host was the first to insert a row, or a
+/// head is not as it was remembered, and the batch must be judged on what is there.
 async fn write(
     session: &mut Session,
     batch: &[Append],
     mut locked: Locked,
     generation: i64,
-    outcomes: &mut Vec<AppendOutcome>,
+    number: u64,
 ) -> sqlx::Result<End<Option<Written>>> {
     let drawn = locked.drawn.take().ok_or(sqlx::Error::RowNotFound)?;
     if drawn.generation != generation {
@@ -327,9 +323,12 @@ async fn write(
     let stamp = locked.stamped_at.map(|last| drawn.now.max(last.plus_millis(1)));
     let now = stamp.unwrap_or(drawn.now);
     let judged = judge(batch, &locked.view, now);
+    if locked.remembered.iter().any(|name| !judged.plan.streams.contains_key(name)) {
+        return Ok(End::RollBack(None));
+    }
     if judged.plan.is_empty() {
-        let (outcomes, ids) = (judged.outcomes, HashMap::new());
-        return Ok(End::RollBack(Some(Written { outcomes, newest: None, ids })));
+        let (outcomes, streams) = (judged.outcomes, HashMap::new());
+        return Ok(End::RollBack(Some(Written { outcomes, newest: None, streams })));
     }
     let erasures = Script::of_erasures(&judged.plan, &locked.ids)?;
     if !erasures.is_empty() {
@@ -353,16 +352,19 @@ async fn write(
         stream: event.stream.clone(),
         version: event.version,
     });
-    outcomes.clone_from(&judged.outcomes);
     // Heads that stayed empty are gone again.
-    let (mut ids, heads, streams) = (locked.ids, &locked.view.heads, &judged.plan.streams);
-    let is_begun = |name: &StreamName| streams.get(name).is_some_and(|at| at.head.version > 0);
-    ids.retain(|name, _| heads.contains_key(name) || is_begun(name));
-    Ok(End::Commit(Some(Written { outcomes: judged.outcomes, newest, ids })))
+    let (heads, streams) = (&locked.view.heads, &judged.plan.streams);
+    let streams = locked.ids.into_iter().filter_map(|(name, stream)| {
+        let written = streams.get(&name).map(|write| write.head).filter(|head| head.version > 0);
+        let head = written.or_else(|| heads.get(&name).copied())?;
+        Some((name, Known { stream, head, batch: number }))
+    });
+    let streams = streams.collect();
+    Ok(End::Commit(Some(Written { outcomes: judged.outcomes, newest, streams })))
 }
 
-/// Again and again a head was taken away between its creation and its lock, or a row was there that a
-/// batch must be the first to have.
+/// Again and again a head was taken away between its creation and its lock, a row was there that a
+/// batch must be the first to have, or a head was not as it was remembered.
 fn in_the_way() -> Error {
     Error::storage(StorageFault::Unavailable, "other hosts write the same rows again and again")
 }
@@ -385,7 +387,8 @@ fn script_of(
         .flat_map(|append| &append.absent)
         .filter(|key| !locked.view.standing.contains_key(*key))
         .collect();
-    let mut script = Script::of_plan(plan, &locked.ids, positions, now, &absent)?;
+    let mut script =
+        Script::of_plan(plan, &locked.ids, &locked.view.heads, positions, now, &absent)?;
     let begun = plan.streams.values().filter(|write| write.head.version > 0);
     let begun: BTreeSet<i64> =
         begun.filter_map(|write| locked.ids.get(write.name)).copied().collect();
@@ -401,7 +404,7 @@ fn script_of(
 }
 
 /// Whether each guarded part has written all its rows.
-fn has_written(rows: &[PgRow], guarded: &[usize]) -> sqlx::Result<bool> {
+pub(super) fn has_written(rows: &[PgRow], guarded: &[usize]) -> sqlx::Result<bool> {
     let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
     for (at, wanted) in guarded.iter().enumerate() {
         if usize::try_from(int(row, at).map_err(decode)?) != Ok(*wanted) {

@@ -1,13 +1,14 @@
 //! The way of an append through a storage with faults.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use uuid::Uuid;
 
 use super::fault::{Fault, Stage, unreachable};
-use super::{FaultyStorage, Rival};
+use super::{FaultyStorage, Rival, Steps};
 use crate::base::{Result, StreamName, Timestamp};
-use crate::journal::{Append, AppendOutcome, BatchError, Expected, Storage};
+use crate::journal::{Append, AppendOutcome, BatchError, BegunAppend, Expected, Storage};
 
 impl FaultyStorage {
     async fn play_rivals(&self, batch: &[Append]) -> Result<(), BatchError> {
@@ -55,6 +56,57 @@ impl FaultyStorage {
         if let Some(observer) = observer {
             observer(stage, batch);
         }
+    }
+
+    /// Judges a batch, whose faults come when it is committed.
+    pub(super) async fn begin_faulty(
+        &self,
+        batch: &[Append],
+        now: Timestamp,
+    ) -> Result<BegunAppend, BatchError> {
+        let Some(Steps { journal, waits, turn }) = &self.steps else {
+            let outcomes = self.append_faulty(batch, now).await?;
+            return Ok(BegunAppend { outcomes, commit: None });
+        };
+        let held = if *waits { Some(Arc::clone(turn).lock_owned().await) } else { None };
+        self.alive(self.play_rivals(batch)).await?;
+        let outcomes = self.alive(async { journal.judge(batch, now) }).await;
+        let number = {
+            let mut script = self.script();
+            script.begun += 1;
+            script.begun
+        };
+        let (storage, turn) = (self.clone(), Arc::clone(turn));
+        let (batch, told) = (batch.to_vec(), outcomes.clone());
+        let commit = async move {
+            let held = held.or_else(|| turn.try_lock_owned().ok());
+            assert!(held.is_some(), "a transaction is committed beside another one");
+            let failed = storage.script().begun_at_failure;
+            assert!(number > failed, "a transaction is committed behind one that failed");
+            let ended = storage.commit_faulty(&batch, now, told).await;
+            if ended.is_err() {
+                let mut script = storage.script();
+                script.begun_at_failure = script.begun;
+            }
+            ended
+        };
+        Ok(BegunAppend { outcomes, commit: Some(Box::pin(commit)) })
+    }
+
+    async fn commit_faulty(
+        &self,
+        batch: &[Append],
+        now: Timestamp,
+        told: Vec<AppendOutcome>,
+    ) -> Result<(), BatchError> {
+        let outcomes = self.append_faulty(batch, now).await?;
+        if outcomes == told {
+            return Ok(());
+        }
+        // Another store came between the steps, which nothing here is locked against: what became of
+        // each append must be looked up.
+        self.remember_taken(batch, outcomes);
+        Err(BatchError::Unknown(unreachable()))
     }
 
     pub(super) async fn append_faulty(
@@ -108,7 +160,9 @@ impl FaultyStorage {
     ) -> Result<Vec<AppendOutcome>, BatchError> {
         self.script().under_way = None;
         let inner = self.room_for(batch).map_err(BatchError::Failed)?;
-        self.play_rivals(batch).await?;
+        if self.steps.is_none() {
+            self.play_rivals(batch).await?;
+        }
         self.tell(Stage::BeforeCommit, batch);
         let written = if is_outrun { self.outrun(batch) } else { Cow::Borrowed(batch) };
         let outcomes = inner.append(&written, now).await?;

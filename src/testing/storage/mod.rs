@@ -22,7 +22,7 @@ pub use fault::{Chances, Fault, Gate, Stage};
 use self::fault::{Seeded, full, unreachable};
 use crate::base::{Result, StreamName, Timestamp};
 use crate::domain::Row;
-use crate::journal::{Append, Expected, Storage};
+use crate::journal::{Append, Expected, MemoryJournal, Storage};
 use crate::runtime::Clock;
 
 type Observer = Arc<dyn Fn(Stage, &[Append]) + Send + Sync>;
@@ -39,6 +39,9 @@ struct Script {
     /// The rows that appends took whose acknowledgement was lost: a look-up gives them back, as a
     /// backend does that lost the connection and not its memory.
     taken_in_doubt: HashMap<Uuid, Vec<Row>>,
+    /// Transactions of two steps that were begun, in all and when the last of their commits failed.
+    begun: u64,
+    begun_at_failure: u64,
     /// How many more appends find the disk full. Counted from the largest number it never ends.
     appends_without_room: u64,
     /// A batch that waits to be written.
@@ -47,15 +50,26 @@ struct Script {
     chances: Chances,
 }
 
-/// A storage with faults.
+/// How appends are committed in a step of their own.
+#[derive(Clone)]
+struct Steps {
+    journal: MemoryJournal,
+    waits: bool,
+    /// Held by a commit; if they wait for each other, from the beginning of its transaction on.
+    turn: Arc<tokio::sync::Mutex<()>>,
+}
+
+/// A storage with faults. Clones are one storage.
+#[derive(Clone)]
 pub struct FaultyStorage {
     inner: Arc<dyn Storage>,
-    script: Mutex<Script>,
-    is_offline: AtomicBool,
-    faults_done: AtomicU64,
+    script: Arc<Mutex<Script>>,
+    is_offline: Arc<AtomicBool>,
+    faults_done: Arc<AtomicU64>,
     time: Option<Arc<dyn Clock>>,
     /// Held for reading by a call while it is in the storage below.
-    is_killed: RwLock<bool>,
+    is_killed: Arc<RwLock<bool>>,
+    steps: Option<Steps>,
 }
 
 impl FaultyStorage {
@@ -64,12 +78,33 @@ impl FaultyStorage {
     pub fn new(inner: Arc<dyn Storage>) -> Self {
         Self {
             inner,
-            script: Mutex::default(),
-            is_offline: AtomicBool::new(false),
-            faults_done: AtomicU64::new(0),
+            script: Arc::default(),
+            is_offline: Arc::default(),
+            faults_done: Arc::default(),
             time: None,
-            is_killed: RwLock::new(false),
+            is_killed: Arc::default(),
+            steps: None,
         }
+    }
+
+    /// Appends are begun and committed in two steps, as on a server, and meet their faults at the
+    /// commit. `journal` is the database below. If it `waits`, each transaction needs the locks of the
+    /// one before: it begins once that has ended. Else it is judged at once, without what that one
+    /// writes.
+    ///
+    /// # Panics
+    /// A commit panics that a store must not send: beside another one, or of a transaction that was
+    /// begun before an earlier one failed.
+    #[must_use]
+    pub fn in_two_steps(mut self, journal: &MemoryJournal, waits: bool) -> Self {
+        self.steps = Some(Steps { journal: journal.clone(), waits, turn: Arc::default() });
+        self
+    }
+
+    /// How many transactions were begun that have two steps.
+    #[must_use]
+    pub fn begun(&self) -> u64 {
+        self.script().begun
     }
 
     /// The time of the database that this storage tells its store is that of `clock`, so that a test

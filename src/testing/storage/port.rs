@@ -10,8 +10,9 @@ use super::FaultyStorage;
 use crate::base::{DocumentId, OwnerDid, Result, StreamName, Timestamp};
 use crate::domain::{DueRow, DueSource, Row, RowChange, RowKey};
 use crate::journal::{
-    Append, AppendOutcome, BatchError, BoxFuture, CommandRecord, DueCandidates, DuePage, Expected,
-    Heads, HistoryCut, JournalRecord, Loaded, NewSnapshot, RowQuery, Storage, StreamPage,
+    Append, AppendOutcome, BatchError, BegunAppend, BoxFuture, CommandRecord, DueCandidates,
+    DuePage, Expected, Heads, HistoryCut, JournalRecord, Loaded, NewSnapshot, RowQuery, Storage,
+    StreamPage,
 };
 
 /// Hands a call on to the storage that reads, or that writes, can reach now.
@@ -60,6 +61,14 @@ impl Storage for FaultyStorage {
         now: Timestamp,
     ) -> BoxFuture<'a, Result<Vec<AppendOutcome>, BatchError>> {
         Box::pin(self.append_faulty(batch, now))
+    }
+
+    fn begin_append<'a>(
+        &'a self,
+        batch: &'a [Append],
+        now: Timestamp,
+    ) -> BoxFuture<'a, Result<BegunAppend, BatchError>> {
+        Box::pin(self.begin_faulty(batch, now))
     }
 
     fn confirm_heads<'a>(&'a self, streams: &'a [StreamName]) -> BoxFuture<'a, Result<Heads>> {

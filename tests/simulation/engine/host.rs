@@ -111,7 +111,10 @@ impl Host {
         self.lives.set(life);
         let seed = world.draw();
         let inner = Arc::new(world.journal.open().unwrap());
-        let faults = Arc::new(FaultyStorage::random(inner, seed, world.config.faults.storage));
+        let faults = FaultyStorage::random(inner, seed, world.config.faults.storage);
+        let in_two_steps = self.number % 2 == 1;
+        let faults = if in_two_steps { faults.in_two_steps(&world.journal, true) } else { faults };
+        let faults = Arc::new(faults);
         world.watch(&faults);
         // Ten minutes from one host to the next.
         let ahead_millis = 600_000 * i64::try_from(self.number).unwrap();
