@@ -4,9 +4,9 @@
 //! message. When an append fails, the state is dropped and loaded anew, and the commands behind it
 //! are decided again in their order. It holds no lock while it waits and asks no other actor.
 
-use std::any::Any;
+mod decide;
+
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -15,21 +15,21 @@ use actix::{
     WrapFuture,
 };
 use tokio::sync::oneshot;
-use uuid::Uuid;
 
+use self::decide::Drawn;
 use super::clock::within;
-use super::decided::{Held, Pending};
+use super::decided::Held;
 use super::directory::Directory;
 use super::env::{Activation, Env};
 use super::life::Life;
-use super::repository::{Reach, Ticket, Work, Write, unavailable};
-use super::request::{Intent, Request};
+use super::repository::{Ticket, Work, unavailable};
+use super::request::Request;
 use super::telemetry;
-use super::ticket::{KeyTicket, answer, answer_error, record};
+use super::ticket::{KeyTicket, answer, answer_error};
 use crate::base::planted::{PlantedBug, is_planted};
 use crate::base::{Error, Result, StreamKey, StreamName, Timestamp};
-use crate::domain::{Aggregate, Context};
-use crate::journal::{Append, Expected, LoadedState, load_state};
+use crate::domain::Aggregate;
+use crate::journal::{Expected, LoadedState, load_state};
 
 /// How long a stop waits for its snapshot to be written. The write itself goes on to its end.
 const STOP_DEADLINE: Duration = Duration::from_secs(5);
@@ -42,26 +42,6 @@ enum Waiting<A: Aggregate> {
     Request(Request<A>),
     Hold(Hold<A>),
     Passivate,
-}
-
-/// What a request comes to.
-enum Decided<A: Aggregate> {
-    /// It is answered once this is durable.
-    Appends { reply: A::Reply, expected: Expected, pending: Pending },
-    /// It is answered from the state.
-    Answers { result: Result<A::Reply>, drawn: Option<Drawn> },
-    /// The decision has panicked.
-    Panicked(Box<dyn Any + Send>),
-}
-
-/// The id and the jitter of a decision.
-type Drawn = (Uuid, f64);
-
-impl<A: Aggregate> Decided<A> {
-    /// The closure that was to make the command refuses.
-    const fn refusal(error: Error) -> Self {
-        Self::Answers { result: Err(error), drawn: None }
-    }
 }
 
 /// Requests whose append failed, in order, on their way back to their actor.
@@ -372,172 +352,12 @@ impl<A: Aggregate> KeyActor<A> {
         }
     }
 
-    fn decide(&mut self, request: Request<A>, now: Timestamp, scope: &mut ActorScope<Self>) {
-        let begun = self.env.time.elapsed();
-        match self.run(&request, now, true) {
-            Some(decided) => self.carry_on(request, decided, begun, scope),
-            // Its state is lent or gone: dropped, it is answered that nothing happened.
-            None => drop(request),
-        }
-    }
-
-    /// The same before the head is confirmed. Gives back what must wait for that.
-    fn decide_unconfirmed(
-        &mut self,
-        request: Request<A>,
-        now: Timestamp,
-        scope: &mut ActorScope<Self>,
-    ) -> Option<Request<A>> {
-        let begun = self.env.time.elapsed();
-        match self.run(&request, now, false) {
-            Some(decided @ (Decided::Appends { .. } | Decided::Panicked(_))) => {
-                self.carry_on(request, decided, begun, scope);
-                None
-            }
-            Some(Decided::Answers { drawn, .. }) => {
-                self.drawn = drawn;
-                Some(request)
-            }
-            None => Some(request),
-        }
-    }
-
-    /// Runs a request's command on the state. `None`: there is no state, or `now` is an estimate, as
-    /// before the head is confirmed, and the command compares with it.
-    fn run(
-        &mut self,
-        request: &Request<A>,
-        now: Timestamp,
-        is_confirmed: bool,
-    ) -> Option<Decided<A>> {
-        let held = self.held.as_mut()?;
-        let made;
-        let command = match &request.intent {
-            Intent::Plain(command) => command,
-            Intent::Compute { make, .. } => {
-                match catch_unwind(AssertUnwindSafe(|| make(&held.state))) {
-                    Ok(Ok(command)) => {
-                        made = command;
-                        &made
-                    }
-                    Ok(Err(error)) => return Some(Decided::refusal(error)),
-                    Err(_) => return Some(Decided::refusal(Error::ClosurePanicked)),
-                }
-            }
-        };
-        if !is_confirmed && !A::is_timeless(command) {
-            return None;
-        }
-        let expected = held.head;
-        let drawn = self.drawn.take();
-        // Caught so that the key is free again before the caller hears of it: what it sends next
-        // must not go to the actor that ends.
-        let run = catch_unwind(AssertUnwindSafe(|| {
-            let (id, jitter) =
-                drawn.unwrap_or_else(|| (self.env.ids.id(now), self.env.jitter.unit()));
-            let context = Context {
-                now,
-                id,
-                jitter,
-                generation: self.env.storage.generation(),
-                restored_at: self.env.storage.restored_at(),
-                next_version: expected.version + 1,
-                fence: request.fence.clone(),
-                records_epoch: self.env.records_epoch(),
-            };
-            let mut pending = Pending::default();
-            let result = held.run(&self.key, command, &context, request.command_id, &mut pending);
-            (result, pending, (id, jitter))
-        }));
-        Some(match run {
-            Ok((Ok(reply), pending, drawn)) => {
-                let changes = !pending.events.is_empty() || !pending.rows.is_empty();
-                // A lease is judged where its row is, also for a command that changes nothing.
-                if changes || request.digest.is_some() || request.fence.is_some() {
-                    Decided::Appends { reply, expected, pending }
-                } else {
-                    Decided::Answers { result: Ok(reply), drawn: Some(drawn) }
-                }
-            }
-            Ok((Err(refusal), _, drawn)) => {
-                Decided::Answers { result: Err(refusal), drawn: Some(drawn) }
-            }
-            Err(panic) => Decided::Panicked(panic),
-        })
-    }
-
-    /// Goes on with a request that was decided from the store's time `begun` on.
-    fn carry_on(
-        &mut self,
-        request: Request<A>,
-        decided: Decided<A>,
-        begun: Duration,
-        scope: &mut ActorScope<Self>,
-    ) {
-        telemetry::waited(&request.span, begun.saturating_sub(request.sent_at));
-        if !request.span.is_disabled() {
-            let took = self.env.time.elapsed().saturating_sub(begun);
-            telemetry::spent(&request.span, "decide_us", took);
-        }
-        match decided {
-            Decided::Appends { reply, expected, pending } => {
-                self.hand_over(request, reply, expected, pending, scope);
-            }
-            Decided::Answers { result, .. } => self.after_durable(request, result, scope),
-            Decided::Panicked(panic) => {
-                self.leave(true);
-                drop(request);
-                resume_unwind(panic);
-            }
-        }
-    }
-
     /// Takes the key out of the directory, once.
     fn leave(&mut self, panicked: bool) {
         self.life.end();
         if let Some(directory) = std::mem::take(&mut self.directory).upgrade() {
             directory.ended(&self.key, self.id, panicked);
         }
-    }
-
-    fn hand_over(
-        &mut self,
-        request: Request<A>,
-        reply: A::Reply,
-        expected: Expected,
-        mut pending: Pending,
-        scope: &mut ActorScope<Self>,
-    ) {
-        let Some(held) = self.held.as_mut() else { return };
-        let record = match record::<A>(&request, &reply) {
-            Ok(record) => record,
-            Err(error) => {
-                // The state has the events already, and they must not count.
-                self.activation.fail();
-                answer_error::<A>(request, &error);
-                return self.reload(scope);
-            }
-        };
-        let every = self.env.bounds.snapshot_every_events;
-        let absent = std::mem::take(&mut pending.absent);
-        let retracts = pending.retracts;
-        let part = held.part(&self.key, &self.stream, expected, pending, every);
-        let version = held.head.version;
-        if self.env.storage.is_shared() && version > expected.version {
-            self.heads.push_back(held.head);
-            self.drop_old_heads();
-        }
-        let append = Append {
-            command_id: request.command_id,
-            record,
-            parts: vec![part],
-            fences: request.fence.iter().cloned().collect(),
-            absent,
-        };
-        let ticket = self.ticket(request, Ok(reply), scope);
-        let activation = Arc::clone(&self.activation);
-        let reaches = vec![Reach { activation, version, retracts }];
-        self.env.repository.hand_over(Work::Write(Write { append, reaches, ticket }));
     }
 
     /// Answers once everything that the answer was decided on is durable.

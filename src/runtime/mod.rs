@@ -21,6 +21,7 @@ mod simulated;
 mod system;
 pub mod telemetry;
 mod ticket;
+mod under_way;
 mod unit;
 mod verifier;
 

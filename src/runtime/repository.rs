@@ -25,6 +25,7 @@ use super::clock::StoreTime;
 use super::env::{Activation, Counters};
 use super::inbox::Inbox;
 use super::telemetry;
+use super::under_way::{Answers, Slot, UnderWay, fail, failure};
 use crate::base::planted::{PlantedBug, is_planted};
 use crate::base::{Error, Result, StorageFault};
 use crate::domain::{Fence, Row, RowChange, RowKey, Table, Value};
@@ -142,69 +143,6 @@ pub(crate) struct Repository {
     idle_planned: bool,
 }
 
-/// The work of one batch, in order; the appends themselves are in the batch.
-enum Slot {
-    Write {
-        reaches: Vec<Reach>,
-        ticket: Box<dyn Ticket>,
-        events: u64,
-        writes: bool,
-        /// It was refused before the commit, and then: an earlier one of its activations had failed.
-        refused_behind: Option<bool>,
-    },
-    /// Not in the batch: it stands on what has failed, and is told so behind that.
-    Stale {
-        reaches: Vec<Reach>,
-        ticket: Box<dyn Ticket>,
-    },
-    Barrier {
-        activation: Arc<Activation>,
-        ticket: Box<dyn Ticket>,
-    },
-    Flush(oneshot::Sender<()>),
-}
-
-/// A batch that has left the queue and has no outcomes yet. Should the store's threads be stopped
-/// meanwhile, nobody can say what became of its appends.
-struct UnderWay {
-    slots: Vec<Slot>,
-    /// The store's time when it was begun.
-    begun: Duration,
-    /// Appends that write something.
-    writes: usize,
-    /// Something of it must be in no file before long.
-    erases: bool,
-}
-
-impl UnderWay {
-    /// No append stands on one that was refused, also where another host's decision of the same command
-    /// has left a head that looks like it.
-    fn refuse(&mut self, outcomes: &[AppendOutcome]) {
-        let mut outcomes = outcomes.iter();
-        for slot in &mut self.slots {
-            if let Slot::Write { reaches, refused_behind, .. } = slot
-                && !matches!(outcomes.next(), Some(AppendOutcome::Committed { .. }))
-            {
-                *refused_behind = Some(mark(reaches));
-            }
-        }
-    }
-
-    fn end(mut self) -> Vec<Slot> {
-        std::mem::take(&mut self.slots)
-    }
-}
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        for slot in self.slots.drain(..) {
-            if let Slot::Write { ticket, .. } = slot {
-                ticket.failed(Failure::Unknown);
-            }
-        }
-    }
-}
-
 /// How the first step of a batch has ended.
 enum Began {
     Written(BegunAppend, Vec<Append>),
@@ -216,20 +154,6 @@ enum Began {
 impl Began {
     const fn commits(&self) -> bool {
         matches!(self, Self::Written(BegunAppend { commit: Some(_), .. }, _))
-    }
-}
-
-/// Answers of a batch that is durable. Dropped, they leave, so that nobody is forgotten who waits.
-struct Answers {
-    waiting: Vec<(Box<dyn Ticket>, Vec<Row>)>,
-    took: Duration,
-}
-
-impl Drop for Answers {
-    fn drop(&mut self) {
-        for (ticket, taken) in self.waiting.drain(..) {
-            ticket.committed(taken, self.took);
-        }
     }
 }
 
@@ -436,8 +360,10 @@ impl Repository {
                 }
                 Slot::Barrier { activation, ticket } => Work::Barrier { activation, ticket },
                 Slot::Flush(done) => Work::Flush(done),
-                // Those of a batch that is behind another one are with that.
-                Slot::Stale { .. } => return None,
+                stale @ Slot::Stale { .. } => {
+                    before.slots.push(stale);
+                    return None;
+                }
             })
         });
         let work: VecDeque<Work> = work.collect();
@@ -590,43 +516,6 @@ fn erases(part: &Part) -> bool {
         RowChange::Put(_) => false,
     };
     part.erase || part.trim || part.rows.iter().any(has_secret)
-}
-
-fn failure(outcome: Option<Result<AppendOutcome, Failure>>) -> Failure {
-    match outcome {
-        Some(Ok(AppendOutcome::Conflict)) => {
-            metrics::counter!(telemetry::CONFLICTS).increment(1);
-            Failure::Conflict
-        }
-        Some(Ok(AppendOutcome::FenceLost { fence })) => Failure::Fence(fence),
-        Some(Ok(AppendOutcome::RowExists(key))) => Failure::Exists(key),
-        Some(Ok(AppendOutcome::CommandKnown(record))) => Failure::Known(record),
-        Some(Err(failure)) => failure,
-        Some(Ok(AppendOutcome::Committed { .. })) | None => Failure::Unknown,
-    }
-}
-
-/// Once an append has failed, every later one of its activations is refused until their actors
-/// have reloaded. Whether an earlier one had failed already.
-fn mark(reaches: &[Reach]) -> bool {
-    let behind = reaches.iter().any(|reach| reach.activation.has_failed());
-    for reach in reaches {
-        reach.activation.fail();
-    }
-    behind
-}
-
-/// Of two failures of one activation only the first has a reason of its own.
-fn fail(
-    reaches: &[Reach],
-    ticket: Box<dyn Ticket>,
-    failure: Failure,
-    refused_behind: Option<bool>,
-) {
-    let marked = mark(reaches);
-    let behind = refused_behind.unwrap_or(marked);
-    let conflict = matches!(failure, Failure::Conflict);
-    ticket.failed(if conflict && behind { Failure::Stale } else { failure });
 }
 
 /// The first step of a batch.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::super::PostgresStorage;
 use super::super::tests::{
-    COMMITTED, NOW, commit, expected, number, open, outsider, place, trim_append, trim_key,
+    COMMITTED, NOW, commit, expected, number, open, outsider, place, run, trim_append, trim_key,
     until_one_waits,
 };
 use crate::domain::RowChange;
@@ -81,6 +81,26 @@ async fn a_batch_on_a_stream_that_the_one_under_way_begins_waits_for_it() {
         }
         assert_eq!(next.await.unwrap().unwrap(), [outcome]);
     }
+}
+
+/// A server, or a pooler, that had room for one connection has room for the store.
+#[tokio::test]
+async fn where_no_second_connection_can_be_made_the_first_one_is_waited_for() {
+    let Some((_server, url)) = place() else { return };
+    let store = with_a_and_b(&url).await;
+    let first = begin(&store, trim_append("a", 2, expected(1, 1))).await;
+    let mut tool = outsider(&url).await;
+    let closed = "UPDATE pg_database SET datallowconn = false WHERE datname = current_database()";
+    run(&mut tool, closed).await;
+    let next = trim_append("b", 3, expected(1, 1));
+    let refused = store.begin_append(std::slice::from_ref(&next), NOW).await;
+    assert!(matches!(refused, Err(BatchError::Passing(_))));
+    first.await.unwrap();
+    let next = begin(&store, next).await;
+    // Without one under way there is none to wait for.
+    drop(next);
+    let refused = store.append(&[trim_append("b", 4, expected(1, 1))], NOW).await;
+    assert!(matches!(refused, Err(BatchError::Failed(_))), "{refused:?}");
 }
 
 #[tokio::test]
