@@ -168,8 +168,8 @@ pub struct BegunAppend {
     /// What became of each append, in their order: what was refused is refused, the others are committed
     /// once the transaction is.
     pub outcomes: Vec<AppendOutcome>,
-    /// Commits it; none where it was committed already. Where it is dropped before it was begun, nothing
-    /// is written.
+    /// Commits it; none where nothing is left to commit: it was committed already, or all of it was
+    /// refused. Where this is dropped before it was polled, nothing is written.
     pub commit: Option<BoxFuture<'static, Result<(), BatchError>>>,
 }
 
@@ -362,7 +362,7 @@ impl Default for Lineage {
 
 /// A backend. One store writes through it from one place; many may read.
 ///
-/// Cancel safety: no future that writes is dropped before it ends.
+/// Cancel safety: no future that writes is dropped before it ends, but for a commit that was not polled.
 pub trait Storage: Send + Sync + 'static {
     /// Several stores may write to it at once, so heads must be confirmed and `now` is the database's.
     fn is_shared(&self) -> bool;

@@ -4,8 +4,8 @@
 //!
 //! Correct at READ COMMITTED: a batch locks what it is judged on, in one order for all hosts, and
 //! reads it by statements begun after that; or it remembers a head, and confirms it where it writes the
-//! next one. Nothing outlives a transaction but what it wrote, so a
-//! pooler may stand between. Readers have their own connections and see what is committed.
+//! next one. Nothing outlives a transaction but what it wrote, so a pooler may stand between. Readers
+//! have their own connections and see what is committed.
 
 mod adopt;
 mod archive;

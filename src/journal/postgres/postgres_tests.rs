@@ -95,6 +95,18 @@ pub(super) async fn until_one_waits(url: &str) {
     timeout(Duration::from_secs(60), waits).await.unwrap();
 }
 
+/// How many events there are, once all writers have ended: as many as they were told.
+pub(super) async fn all_that_won(url: &str, writers: Vec<tokio::task::JoinHandle<usize>>) -> i64 {
+    let mut won = 0;
+    for writer in writers {
+        won += writer.await.unwrap();
+    }
+    let mut tool = outsider(url).await;
+    let events = number(&mut tool, "SELECT count(*) FROM connector_journal").await;
+    assert_eq!(usize::try_from(events).unwrap(), won);
+    events
+}
+
 /// An append on a task of its own.
 pub(super) fn begin(
     store: &Arc<PostgresStorage>,
@@ -316,14 +328,8 @@ async fn batches_of_two_hosts_over_the_same_keys_never_wait_for_each_other_in_a_
             won
         })
     });
-    let mut won = 0;
-    for writer in writers.collect::<Vec<_>>() {
-        won += writer.await.unwrap();
-    }
-    let mut tool = outsider(&url).await;
-    let events = number(&mut tool, "SELECT count(*) FROM connector_journal").await;
-    assert_eq!(usize::try_from(events).unwrap(), won);
-    assert_eq!(won, usize::try_from(ROUNDS).unwrap() * 8, "each stream has one first event");
+    let events = all_that_won(&url, writers.collect()).await;
+    assert_eq!(events, i64::try_from(ROUNDS).unwrap() * 8, "each stream has one first event");
 }
 
 #[tokio::test]
