@@ -516,6 +516,24 @@ pub enum RowChange {
 }
 
 impl RowChange {
+    /// The table of its row.
+    #[must_use]
+    pub const fn table(&self) -> Table {
+        match self {
+            Self::Put(row) => row.table,
+            Self::Delete(key) | Self::Take(key) => key.table,
+        }
+    }
+
+    /// The key of its row.
+    #[must_use]
+    pub fn key(&self) -> RowKey {
+        match self {
+            Self::Put(row) => row.key(),
+            Self::Delete(key) | Self::Take(key) => key.clone(),
+        }
+    }
+
     /// It writes a row that gets the time of the transaction.
     #[must_use]
     pub fn stamps(&self) -> bool {

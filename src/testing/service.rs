@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// As this user servers run that refuse to run as root.
@@ -13,6 +14,9 @@ const USER: &str = "postgres";
 /// How often a server is asked whether it answers, and how long between.
 const TRIES: u32 = 2_000;
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// Whether this process may do everything.
+static IS_ROOT: OnceLock<bool> = OnceLock::new();
 
 /// What a test does whose server is not installed: nothing, loudly, unless it must be there.
 pub(super) fn skip<T>(server: &str) -> Result<Option<T>> {
@@ -33,8 +37,14 @@ pub(super) fn find(program: &str, folders: &[PathBuf]) -> Option<PathBuf> {
 /// A program, to be run as the right user.
 pub(super) fn command(program: impl AsRef<Path>) -> Result<Command> {
     let program = program.as_ref();
-    let is_root = run(Command::new("id").arg("-u"))? == "0";
-    let mut command = if is_root {
+    let is_root = match IS_ROOT.get() {
+        Some(is_root) => is_root,
+        None => {
+            let is_root = run(Command::new("id").arg("-u"))? == "0";
+            IS_ROOT.get_or_init(|| is_root)
+        }
+    };
+    let mut command = if *is_root {
         let mut setpriv = Command::new("setpriv");
         setpriv.args(["--reuid", USER, "--regid", USER, "--init-groups"]).arg(program);
         setpriv

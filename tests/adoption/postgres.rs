@@ -21,7 +21,11 @@ async fn number(tool: &mut PgConnection, sql: &str) -> i64 {
 
 /// A database as another program has written it; none without a server.
 async fn newest() -> Option<(Arc<TestPostgres>, String, PgConnection)> {
-    let server = Arc::new(TestPostgres::start(&[]).unwrap()?);
+    newest_on(&[]).await
+}
+
+async fn newest_on(settings: &[(&str, &str)]) -> Option<(Arc<TestPostgres>, String, PgConnection)> {
+    let server = Arc::new(TestPostgres::start(settings).unwrap()?);
     let url = server.url(&server.create_database().unwrap());
     let mut tool = PgConnection::connect(&url).await.unwrap();
     for sql in on_a_server() {
@@ -68,6 +72,22 @@ async fn assert_sound(store: &Store) {
     let rebuilt = store.rebuild().await.unwrap();
     assert_eq!((rebuilt.written, rebuilt.removed), (0, 0), "{rebuilt:?}");
     assert!(rebuilt.lost.is_empty() && rebuilt.damages.is_empty(), "{rebuilt:?}");
+}
+
+/// Each is written by itself, all in one transaction.
+#[tokio::test]
+async fn more_connections_are_adopted_than_the_server_can_hold_locks() {
+    let few = [("max_connections", "20"), ("max_locks_per_transaction", "10")];
+    let Some((_server, url, mut tool)) = newest_on(&few).await else { return };
+    let many = "insert into kubun_connector_sync_state \
+                select 'c', 'did:web:o' || n, null, '2026-01-01T00:00:00Z', 0, 'idle' \
+                from generate_series(1, 3000) as n";
+    run(&mut tool, many).await;
+    let store = open(&url).await.unwrap();
+    let streams =
+        number(&mut tool, "select count(*) from connector_stream where name like '%did:web:o%'");
+    assert_eq!(streams.await, 3_000);
+    store.close().await.unwrap();
 }
 
 #[tokio::test]

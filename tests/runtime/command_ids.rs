@@ -194,7 +194,7 @@ async fn no_record_of_a_command_holds_a_secret() {
     }
 }
 
-fn operation() -> OperationRequest {
+pub fn operation() -> OperationRequest {
     OperationRequest {
         operation_id: OperationId::new("op").unwrap(),
         owner: owner("o"),

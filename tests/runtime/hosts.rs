@@ -8,9 +8,10 @@ use connector_store::domain::StoredEvent;
 use connector_store::domain::document::{DocumentEvent, EntityTrimSet};
 use connector_store::journal::{Append, Expected, NewEvent, Part, encode_event};
 use connector_store::testing::{Fault, FaultyStorage, Gate};
-use connector_store::{Error, MemoryJournal, Secret, StreamKind, Timestamp};
+use connector_store::{Claim, Error, MemoryJournal, Secret, SourceId, StreamKind, Timestamp};
 use uuid::Uuid;
 
+use crate::command_ids::operation;
 use crate::common::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -101,11 +102,20 @@ async fn what_becomes_an_append_asks_for_no_head_and_what_is_answered_from_the_s
     let renewed = progress.acquire_lease(&holder("h"), SECOND).await;
     assert!(renewed.is_ok());
     assert_eq!(since(before), 23, "what compares with the time asks, and is a batch");
+    let document = host.store.document(&document("b"));
+    let claim = document.claim_operation(&operation(), &holder("h"), SECOND).await;
+    let Ok(Claim::Attempt(claimed)) = claim else { panic!("nobody else claims") };
+    let before = asked.load(Ordering::SeqCst);
+    claimed.mark_send_started().await.unwrap();
+    assert_eq!(since(before), 2);
+    claimed.finalize_committed(&SourceId::new("s").unwrap(), None, None).await.unwrap();
+    assert_eq!(since(before), 3, "the end of an operation does not ask");
+    let before = asked.load(Ordering::SeqCst);
     // What nobody has said for longer than a second is asked for again.
     host.clock.advance(SECOND * 2);
     now.fetch_add(2_000, Ordering::SeqCst);
     set_trim(&handle, 11).await.unwrap();
-    assert_eq!(since(before), 25);
+    assert_eq!(since(before), 2);
 }
 
 #[tokio::test]

@@ -73,6 +73,7 @@ fn in_turn(count: u64, call: impl Fn(u64) + Sync) {
 
 /// Each check is checked: with a rule of the store broken on purpose, a seed of the gate says so.
 #[test]
+#[cfg_attr(debug_assertions, ignore = "takes minutes without optimization: use --release")]
 fn every_planted_bug_is_caught() {
     let seeds = number("SIM_BUG_SEEDS").unwrap_or(SEEDS_OF_THE_GATE);
     let missed = Mutex::new(Vec::new());

@@ -1,7 +1,7 @@
 //! The rules of a document: trims, the two ends of a sweep, and which rule decides which command.
 //! Operations and watches have files of their own.
 
-use super::command::{DocumentCommand, DocumentReply};
+use super::command::{DocumentCommand, DocumentReply, FinalOutcome};
 use super::event::{
     self, DocumentConnectionForgotten, DocumentEvent, DocumentSweepBegun, EntityTrimSet,
 };
@@ -72,7 +72,15 @@ impl Aggregate for Document {
     }
 
     fn is_timeless(command: &DocumentCommand) -> bool {
-        matches!(command, DocumentCommand::SetEntityTrim { .. } | DocumentCommand::ClearEntityTrim)
+        match command {
+            DocumentCommand::SetEntityTrim { .. } | DocumentCommand::ClearEntityTrim => true,
+            // What it arms has a deadline.
+            DocumentCommand::FinalizeOperation { outcome, .. } => match outcome {
+                FinalOutcome::Committed { watch, .. } => watch.is_none(),
+                FinalOutcome::Dead { .. } => true,
+            },
+            _ => false,
+        }
     }
 
     fn decide(

@@ -466,3 +466,27 @@ fn an_operations_row_has_the_columns_of_its_table() {
     let of_id = given.written(&id_row_key(&op("a"))).unwrap();
     assert_eq!(of_id.values, [text("a"), text("doc-1")]);
 }
+
+/// So it can be decided by a time that is told from the last one that was asked for.
+#[test]
+fn the_end_of_an_operation_compares_nothing_with_the_time_unless_it_arms_a_watch() {
+    let of_time = [
+        claim("a", "me"),
+        mark("a", token(1)),
+        defer("a", token(1), true),
+        record("a", token(1), OperationOutcome::Unknown),
+        begin_read("a", token(1)),
+        renew("a", token(1)),
+        release("a", token(1)),
+        finalize("a", token(1), committed(Some(options(9)))),
+    ];
+    assert!(!of_time.iter().any(Document::is_timeless));
+    for outcome in [committed(None), dead()] {
+        for (given, token) in [(claimed(), token(1)), (sent(), token(1)), (sent(), token(9))] {
+            let end = finalize("a", token, outcome.clone());
+            assert!(Document::is_timeless(&end));
+            let decide = |now| given.state.decide(&key(), &end, &at(now)).is_ok();
+            assert_eq!(decide(1), decide(i64::MAX), "{end:?}");
+        }
+    }
+}

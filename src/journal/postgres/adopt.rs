@@ -11,7 +11,8 @@ use sqlx::postgres::PgRow;
 
 use super::connect::Session;
 use super::fault::storage_error;
-use super::opening::{Locked, Opening};
+use super::known::KnownStreams;
+use super::opening::{DRAWN, Opening};
 use super::query::{self, bound};
 use super::read::{get, int, row_of, text};
 use super::script::Script;
@@ -312,27 +313,18 @@ impl Writer<'_> {
         let batch = streams.into_values().map(|(key, rows)| genesis(&key, rows, self.now));
         let batch: Vec<Append> = batch.collect::<Result<_>>()?;
         let judged = judge(&batch, &View::default(), self.now);
-        let opening = bound(Opening::of_parts(batch.iter().flat_map(|append| &append.parts)))?;
+        let opening = bound(Opening::of_batch(&batch, &KnownStreams::default()))?;
         let rows = run(self.session, opening.text().to_owned()).await?;
-        let locked = bound(opening.read(&rows))?;
-        let gone = || Error::damaged("a head that was created is gone");
-        let Locked { ids, view, .. } = locked.ok_or_else(gone)?;
-        let positions = self.positions(judged.plan.journal.len()).await?;
-        let (plan, absent) = (&judged.plan, BTreeSet::new());
-        let script = Script::of_plan(plan, &ids, &view.heads, &positions, self.now, &absent);
+        let taken = || Error::damaged("a stream was begun while its rows were adopted");
+        let locked = bound(opening.read(&rows))?.ok_or_else(taken)?;
+        let positions = locked.drawn.as_ref().map_or(&[][..], |drawn| &drawn.positions);
+        let script = Script::of_plan(&judged.plan, &locked, positions, self.now, &BTreeSet::new());
         let (statement, guarded) = script.map_err(failed)?.finish();
         let rows = self.session.all(statement).await.map_err(failed)?;
-        if has_written(&rows, &guarded).map_err(failed)? { Ok(()) } else { Err(gone()) }
-    }
-
-    /// New positions, in their order.
-    async fn positions(&mut self, count: usize) -> Result<Vec<i64>> {
-        let sql = format!(
-            "SELECT nextval('connector_journal_position') FROM generate_series(1, {count})"
-        );
-        let rows = run(self.session, sql).await?;
-        let mut positions: Vec<i64> = rows.iter().map(|row| int(row, 0)).collect::<Result<_>>()?;
-        positions.sort_unstable();
-        Ok(positions)
+        if !has_written(&rows, &guarded).map_err(failed)? {
+            return Err(taken());
+        }
+        // The next page draws in a savepoint of its own, and each that is open holds a lock.
+        run(self.session, format!("RELEASE SAVEPOINT {DRAWN}")).await.map(drop)
     }
 }

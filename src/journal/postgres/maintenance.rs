@@ -78,6 +78,7 @@ impl Writer {
     pub(super) async fn drop_streams(&mut self, streams: &[(StreamName, Expected)]) -> Result<u64> {
         let expected: HashMap<&StreamName, &Expected> =
             streams.iter().map(|(name, expected)| (name, expected)).collect();
+        self.known.remove(streams.iter().map(|(name, _)| name));
         let context = "dropping streams";
         let opening = bound(Opening::of_standing(streams.iter().map(|(name, _)| name)))?;
         let dropped = self.transact_on(context, opening.text(), async |session, rows| {

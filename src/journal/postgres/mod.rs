@@ -3,9 +3,9 @@
 //! Beside `sqlite/`, the only folder that names the SQL library. It knows neither commands nor states.
 //!
 //! Correct at READ COMMITTED: a batch locks what it is judged on, in one order for all hosts, and
-//! reads it by statements begun after that; or it remembers a head, and confirms it where it writes the
-//! next one. Nothing outlives a transaction but what it wrote, so a pooler may stand between. Readers
-//! have their own connections and see what is committed.
+//! reads it by statements begun after that; or it presumes what it is, and what it writes confirms that.
+//! Nothing outlives a transaction but what it wrote, so a pooler may stand between. Readers have their
+//! own connections and see what is committed.
 
 mod adopt;
 mod archive;
@@ -16,6 +16,7 @@ mod due;
 mod fault;
 mod follow;
 mod history;
+mod known;
 mod maintenance;
 mod migrate;
 mod opening;

@@ -1,44 +1,35 @@
 //! What a transaction that writes begins with: it locks what it is judged on, in one order for all
 //! hosts, and then reads it.
 //!
-//! The order is: lease rows, heads that are missing, heads (by their ids), the row of stamps; each kind
-//! sorted, each row once, in the strongest mode that the batch needs. So no two batches wait for each
-//! other. What locked statements give back is the newest version of a row, also where they had to wait
-//! for it.
+//! The order is: the table of marks, lease rows, heads that are missing, heads (by their ids), the row of
+//! stamps, and before its heads their table, where some are not locked; each kind sorted, each row once, in the strongest mode that the batch needs. So no two batches
+//! wait for each other. What locked statements give back is the newest version of a row, also where they
+//! had to wait for it.
 //!
-//! A head that this store wrote last is not locked here but remembered, where rows are put beside the
-//! next one and none is removed: the batch is judged on it, and the statement that writes the next
-//! head, and locks it thereby, confirms that it was still so. Where it was not, nothing is written, and
-//! the batch begins anew with locks, as the next ones do. A head that is written by a batch whose
-//! commit is still under way is locked here, and waited for.
+//! What a batch expects is not always locked and read first. A head that this store wrote last is
+//! presumed to stand, a stream that an append begins to be none yet, and a row that it puts as the first
+//! not to be there: the batch is judged on that, and the statement that writes confirms it, by the hash
+//! of the head before, or by how many rows it wrote. Where it was not so, nothing is written, and the
+//! batch begins anew with locks, as the next ones do. A head that is written by a batch whose commit is
+//! still under way is locked here, and waited for.
 //!
 //! All of it is one text, because each round trip costs as much as the locks of many rows. Each
 //! statement in it still sees what was committed before it began.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use sqlx::postgres::PgRow;
 use sqlx::{Column as _, Row as _};
 use uuid::Uuid;
 
 use super::connect::Session;
+use super::known::{Found, Known, KnownStreams};
 use super::read::{blob_digest, blob_uuid, bytes, get, head_of, int, row_of, text};
 use super::statement::Statement;
-use crate::base::{
-    ConnectorName, Error, OwnerDid, Result, StreamKey, StreamKind, StreamName, Timestamp,
-};
+use crate::base::{Error, Result, StreamKey, StreamKind, StreamName, Timestamp};
 use crate::domain::{Row, RowChange, RowKey, Table, Value};
 use crate::journal::batch::{View, named_rows, stamps};
-use crate::journal::{Append, CommandRecord, Expected, Head, Part};
-
-/// Streams whose ids and heads are remembered. When they are more, all are forgotten: the next batches
-/// look theirs up by name.
-const MAX_KNOWN_STREAMS: usize = 65_536;
-/// Batches that lock all heads once a remembered one was not so: where hosts write to the same streams,
-/// few batches are begun in vain.
-const DOUBTED_BATCHES: u32 = 16;
+use crate::journal::{Append, CommandRecord, Expected, Part};
 
 /// Names of the last column of a row, which say what it is.
 const LEASE: &str = "a_lease";
@@ -47,6 +38,9 @@ const STAMP: &str = "a_stamp";
 const MOMENT: &str = "a_moment";
 const COMMAND: &str = "a_command";
 const ROW_OF: &str = "a_row_of_";
+
+/// The savepoint behind which is written.
+pub(super) const DRAWN: &str = "drawn";
 
 /// What was found under the locks.
 #[derive(Debug, Default)]
@@ -57,14 +51,18 @@ pub(super) struct Locked {
     /// The streams without an event.
     pub(super) empty: Vec<i64>,
     /// The streams whose heads are not locked yet: what is written has to confirm each.
-    pub(super) remembered: Vec<StreamName>,
+    pub(super) presumed: Vec<StreamName>,
+    /// Those of them that are to be none yet, with their ids to be.
+    pub(super) begun: HashMap<StreamName, i64>,
+    /// The rows that were not read, since what is written is to be the first of each.
+    pub(super) unread: BTreeSet<RowKey>,
     /// The newest stamp, if it was locked.
     pub(super) stamped_at: Option<Timestamp>,
     /// What was drawn, if anything was.
     pub(super) drawn: Option<Drawn>,
 }
 
-/// Positions of events, the time, and which life the store is in. It stays in that until the end of
+/// Positions of events, ids of streams, the time, and which life the store is in. It stays in that until the end of
 /// the transaction: a restore waits for all that have locked heads, or their table.
 #[derive(Debug)]
 pub(super) struct Drawn {
@@ -72,55 +70,7 @@ pub(super) struct Drawn {
     pub(super) now: Timestamp,
     /// In their order.
     pub(super) positions: Vec<i64>,
-}
-
-/// A stream that was locked or written before.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Known {
-    /// Its id. What is found by it says its name or has its hash, so the id of a stream that is gone,
-    /// or another one's on a server that took over, locks nothing that is used.
-    pub(super) stream: i64,
-    /// Its head then.
-    pub(super) head: Head,
-    /// The batch that it was in.
-    pub(super) batch: u64,
-}
-
-/// The streams that were locked or written before.
-#[derive(Debug, Default)]
-pub(super) struct KnownStreams {
-    streams: HashMap<StreamName, Known>,
-    /// The newest batch that was committed.
-    committed: Arc<AtomicU64>,
-    /// So many batches lock all their heads.
-    doubted: u32,
-}
-
-impl KnownStreams {
-    /// The number of the newest batch whose commit is known. A head of a later one is not remembered: a
-    /// statement that begins before that is committed sees neither the head nor the rows beside it, and
-    /// would not delete those.
-    pub(super) fn committed(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.committed)
-    }
-
-    /// Remembers the streams of a batch that was written.
-    pub(super) fn learn(&mut self, streams: HashMap<StreamName, Known>) {
-        self.doubted = self.doubted.saturating_sub(1);
-        if self.streams.len().saturating_add(streams.len()) > MAX_KNOWN_STREAMS {
-            self.forget();
-        }
-        self.streams.extend(streams);
-    }
-
-    /// A batch that had remembered heads came to nothing.
-    pub(super) const fn doubt(&mut self) {
-        self.doubted = DOUBTED_BATCHES;
-    }
-
-    pub(super) fn forget(&mut self) {
-        self.streams.clear();
-    }
+    streams: Vec<i64>,
 }
 
 /// A stream to be locked.
@@ -129,10 +79,10 @@ struct Wanted {
     kind: StreamKind,
     /// It is created if it is missing: an append may be its first.
     creates: bool,
-    /// All that the batch does to it are events and rows to put, so its head can be confirmed by what is
-    /// written. What removes a row must begin once the head is locked, to see it: a rebuild may have
-    /// put it there.
-    only_grows: bool,
+    /// What the batch writes to it confirms its head.
+    is_presumable: bool,
+    /// The batch begins it.
+    begins: bool,
 }
 
 /// The text behind `BEGIN`.
@@ -142,37 +92,55 @@ pub(super) struct Opening {
     needed: Vec<StreamName>,
     /// The streams that are judged as they were known.
     remembered: Vec<(StreamName, Known)>,
+    /// The streams that are judged to be none yet.
+    begun: Vec<StreamName>,
+    /// The rows that are judged not to be there.
+    unread: BTreeSet<RowKey>,
+    /// What is written has to confirm what the batch is judged on.
+    presumes: bool,
 }
 
 impl Opening {
     fn new() -> Self {
         let statement = Statement::written_out("");
-        Self { statement, needed: Vec::new(), remembered: Vec::new() }
+        Self {
+            statement,
+            needed: Vec::new(),
+            remembered: Vec::new(),
+            begun: Vec::new(),
+            unread: BTreeSet::new(),
+            presumes: false,
+        }
     }
 
     pub(super) fn text(&self) -> &str {
         &self.statement.sql
     }
 
-    /// Some heads are not locked but remembered.
-    pub(super) const fn remembers(&self) -> bool {
-        !self.remembered.is_empty()
+    /// Something is not locked or not read.
+    pub(super) const fn presumes(&self) -> bool {
+        self.presumes
     }
 
     /// All that a batch is judged on, but rows whose keys are secrets.
     pub(super) fn of_batch(batch: &[Append], known: &KnownStreams) -> sqlx::Result<Self> {
         let mut opening = Self::new();
         let parts = || batch.iter().flat_map(|append| &append.parts);
-        let written = written_leases(parts().flat_map(|part| &part.rows));
+        let rows = || parts().flat_map(|part| &part.rows);
+        opening.lock_marks(rows(), batch.iter().flat_map(|append| &append.absent));
+        let written = written_leases(rows());
         let mode = if written.is_empty() { "SHARE" } else { "UPDATE" };
         let fences = batch.iter().flat_map(|append| &append.fences);
         opening.lock_leases(
             &fences.map(|fence| fence.scope.row_key()).chain(written).collect(),
             mode,
         )?;
-        let (mut wanted, stamps) = (streams_of(batch), stamps(batch));
-        if known.doubted == 0 && !stamps {
-            opening.remember(&mut wanted, known);
+        let (mut wanted, stamps) = (wanted(parts()), stamps(batch));
+        let mut named = named_rows(batch);
+        // The row of stamps is locked behind all heads.
+        if known.are_trusted() && !stamps {
+            opening.presume_streams(&mut wanted, known);
+            opening.presume_rows(batch, &mut named);
         }
         opening.lock_heads(&wanted, known)?;
         if stamps {
@@ -183,7 +151,7 @@ impl Opening {
         opening.draw(events.max(usize::from(has_trim)));
         let recorded = batch.iter().filter(|append| append.record.is_some());
         opening.read_commands(recorded.map(|append| append.command_id).collect())?;
-        opening.read_rows(named_rows(batch).into_iter().filter(|key| !is_secret(key)).collect())?;
+        opening.read_rows(named.into_iter().filter(|key| !is_secret(key)).collect())?;
         Ok(opening)
     }
 
@@ -210,13 +178,14 @@ impl Opening {
         expected: &[(StreamName, Expected)],
     ) -> sqlx::Result<Self> {
         let mut opening = Self::new();
+        opening.lock_marks(changes.iter(), std::iter::empty());
         opening.lock_leases(&written_leases(changes.iter()), "UPDATE")?;
         let mut wanted = BTreeMap::new();
         for (name, expected) in expected {
             let key = StreamKey::from_stream_name(name)
                 .ok_or_else(|| decode(Error::damaged(format_args!("a stream is named {name}"))))?;
             let creates = *expected == Expected::NONE;
-            let stream = Wanted { kind: key.kind(), creates, only_grows: false };
+            let stream = Wanted { kind: key.kind(), creates, is_presumable: false, begins: false };
             wanted.insert(name.clone(), stream);
         }
         opening.lock_heads(&wanted, &KnownStreams::default())?;
@@ -230,6 +199,27 @@ impl Opening {
     fn next(&mut self, sql: &str) {
         self.statement.push("; ");
         self.statement.push(sql);
+    }
+
+    /// While a batch is under way that must not find a mark of forgetting, none is set: a mark is rare, so
+    /// that what sets it can wait for all of those.
+    fn lock_marks<'a>(
+        &mut self,
+        mut changes: impl Iterator<Item = &'a RowChange>,
+        mut absent: impl Iterator<Item = &'a RowKey>,
+    ) {
+        let table = MARKS.spec().name;
+        if changes.any(|change| change.table() == MARKS) {
+            // Not for long: who comes behind it waits as well.
+            self.next(&format!(
+                "SELECT set_config('{KEPT}', current_setting('lock_timeout'), true), \
+                 set_config('lock_timeout', '{PATIENCE}', true); \
+                 LOCK TABLE {table} IN EXCLUSIVE MODE; \
+                 SELECT set_config('lock_timeout', current_setting('{KEPT}'), true)"
+            ));
+        } else if absent.any(|key| key.table == MARKS) {
+            self.next(&format!("LOCK TABLE {table} IN ROW SHARE MODE"));
+        }
     }
 
     fn lock_leases(&mut self, keys: &BTreeSet<RowKey>, mode: &str) -> sqlx::Result<()> {
@@ -246,20 +236,49 @@ impl Opening {
         Ok(())
     }
 
-    /// Takes out what needs no lock before it is written. The lock of the table is what writing takes
-    /// as well: a restore that waits for it must find it before the generation is read.
-    fn remember(&mut self, wanted: &mut BTreeMap<StreamName, Wanted>, known: &KnownStreams) {
-        let committed = known.committed.load(Ordering::Acquire);
-        wanted.retain(|name, wanted| match known.streams.get(name) {
-            Some(&at) if wanted.only_grows && at.batch <= committed => {
-                self.remembered.push((name.clone(), at));
-                false
+    /// Takes out the streams that need no lock before they are written to. The lock of the table is what
+    /// writing takes as well: a restore that waits for it must find it before the generation is read.
+    fn presume_streams(&mut self, wanted: &mut BTreeMap<StreamName, Wanted>, known: &KnownStreams) {
+        wanted.retain(|name, wanted| {
+            match known.find(name) {
+                Found::Standing(at) if wanted.is_presumable => {
+                    self.remembered.push((name.clone(), at));
+                }
+                Found::Nothing if wanted.is_presumable && wanted.begins => {
+                    self.begun.push(name.clone());
+                }
+                _ => return true,
             }
-            _ => true,
+            false
         });
-        if self.remembers() {
+        if !self.remembered.is_empty() || !self.begun.is_empty() {
+            self.presumes = true;
             self.next("LOCK TABLE connector_stream IN ROW EXCLUSIVE MODE");
         }
+    }
+
+    /// Takes out the rows that the batch puts as the first. Marks are read under their lock; what is taken
+    /// must be read to be handed back.
+    fn presume_rows<'b>(&mut self, batch: &'b [Append], named: &mut BTreeSet<&'b RowKey>) {
+        let absent = batch.iter().flat_map(|append| &append.absent);
+        let absent: BTreeSet<_> = absent.filter(|key| key.table != MARKS).collect();
+        let tables: BTreeSet<Table> = absent.iter().map(|key| key.table).collect();
+        let changes = || batch.iter().flat_map(|append| &append.parts).flat_map(|part| &part.rows);
+        for change in changes() {
+            if let RowChange::Put(row) = change
+                && tables.contains(&row.table)
+                && let Some(key) = absent.get(&row.key())
+            {
+                self.unread.insert(RowKey::clone(key));
+            }
+        }
+        for change in changes() {
+            if let RowChange::Take(key) = change {
+                self.unread.remove(key);
+            }
+        }
+        named.retain(|key| !self.unread.contains(*key));
+        self.presumes |= !self.unread.is_empty();
     }
 
     /// Creates heads at version 0 that are not there, and locks all. A row of a transaction that is
@@ -269,17 +288,16 @@ impl Opening {
         wanted: &BTreeMap<StreamName, Wanted>,
         known: &KnownStreams,
     ) -> sqlx::Result<()> {
-        let committed = known.committed.load(Ordering::Acquire);
         let (mut ids, mut unknown) = (Vec::new(), Vec::new());
         for (name, &wanted) in wanted {
-            match known.streams.get(name) {
-                Some(at) if at.batch <= committed => {
+            match known.find(name) {
+                Found::Standing(at) => {
                     ids.push(at.stream);
                     self.needed.push(name.clone());
                 }
                 // It may be created by the batch before, which is waited for where it is created again.
-                Some(_) => unknown.push((name, Wanted { creates: true, ..wanted })),
-                None => unknown.push((name, wanted)),
+                Found::UnderWay => unknown.push((name, Wanted { creates: true, ..wanted })),
+                Found::Nothing => unknown.push((name, wanted)),
             }
         }
         let created = || unknown.iter().filter(|(_, wanted)| wanted.creates);
@@ -332,11 +350,13 @@ impl Opening {
     /// waits for all lower positions. What is written behind it is written under a later id than any
     /// that was given before.
     fn draw(&mut self, count: usize) {
+        let begun = self.begun.len();
         self.next(&format!(
             "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint, \
              (SELECT value FROM connector_meta WHERE key = 'generation'), pg_current_xact_id(), \
+             ARRAY(SELECT nextval('connector_stream_stream_seq') FROM generate_series(1, {begun})), \
              ARRAY(SELECT nextval('connector_journal_position') FROM generate_series(1, {count})) \
-             AS {MOMENT}; SAVEPOINT drawn"
+             AS {MOMENT}; SAVEPOINT {DRAWN}"
         ));
     }
 
@@ -377,8 +397,18 @@ impl Opening {
         for (name, known) in &self.remembered {
             locked.ids.insert(name.clone(), known.stream);
             locked.view.heads.insert(name.clone(), known.head);
-            locked.remembered.push(name.clone());
+            locked.presumed.push(name.clone());
         }
+        let drawn = locked.drawn.as_ref().map_or(&[][..], |drawn| &drawn.streams);
+        if drawn.len() < self.begun.len() {
+            return Err(sqlx::Error::RowNotFound);
+        }
+        locked.begun = self.begun.iter().cloned().zip(drawn.iter().copied()).collect();
+        for (name, stream) in &locked.begun {
+            locked.ids.insert(name.clone(), *stream);
+            locked.presumed.push(name.clone());
+        }
+        locked.unread.clone_from(&self.unread);
         Ok(self.needed.iter().all(|name| locked.ids.contains_key(name)).then_some(locked))
     }
 }
@@ -402,9 +432,9 @@ impl Locked {
             STAMP => self.stamped_at = Some(Timestamp::from_millis(int(row, 0)?)),
             MOMENT => {
                 let (now, generation) = (Timestamp::from_millis(int(row, 0)?), int(row, 1)?);
-                let mut positions: Vec<i64> = get(row, 3)?;
+                let (streams, mut positions): (_, Vec<i64>) = (get(row, 3)?, get(row, 4)?);
                 positions.sort_unstable();
-                self.drawn = Some(Drawn { generation, now, positions });
+                self.drawn = Some(Drawn { generation, now, positions, streams });
             }
             COMMAND => {
                 let (command_id, record) = command_of(row)?;
@@ -422,6 +452,12 @@ impl Locked {
     }
 }
 
+/// The table of marks that many expect to be absent and do not set themselves.
+const MARKS: Table = Table::Forgetting;
+/// How long what sets a mark waits for what must not find one, before it is tried again.
+const PATIENCE: &str = "250ms";
+/// Where the limit of all other locks is kept meanwhile.
+const KEPT: &str = "connector_store.lock_timeout";
 /// The table whose keys must not stand in a statement's text, which the server may log.
 const SECRET: Table = Table::PendingAuth;
 
@@ -442,54 +478,31 @@ pub(super) async fn secret_rows(session: &mut Session, batch: &[Append]) -> sqlx
 }
 
 fn written_leases<'a>(changes: impl Iterator<Item = &'a RowChange>) -> BTreeSet<RowKey> {
-    let keys = changes.map(|change| match change {
-        RowChange::Put(row) => row.key(),
-        RowChange::Delete(key) | RowChange::Take(key) => key.clone(),
-    });
-    keys.filter(|key| key.table == Table::Lease).collect()
-}
-
-fn streams_of(batch: &[Append]) -> BTreeMap<StreamName, Wanted> {
-    let parts = batch.iter().flat_map(|append| &append.parts);
-    let mut wanted = wanted(parts);
-    for key in batch.iter().flat_map(|append| &append.absent) {
-        if let Some(stream) = guard_of(key) {
-            let only_grows = wanted.get(&stream.stream_name()).is_some_and(|it| it.only_grows);
-            let guard = Wanted { kind: stream.kind(), creates: true, only_grows };
-            wanted.insert(stream.stream_name(), guard);
-        }
-    }
-    wanted
+    let leases = changes.filter(|change| change.table() == Table::Lease);
+    leases.map(RowChange::key).collect()
 }
 
 fn wanted<'a>(parts: impl Iterator<Item = &'a Part>) -> BTreeMap<StreamName, Wanted> {
     let mut wanted = BTreeMap::new();
     for part in parts {
+        let begins = part.expected.version == 0;
         let stream = wanted.entry(StreamName::clone(&part.stream)).or_insert(Wanted {
             kind: part.kind,
             creates: false,
-            only_grows: true,
+            is_presumable: true,
+            begins,
         });
-        stream.creates |= part.expected.version == 0;
-        stream.only_grows &= only_grows(part);
+        stream.creates |= begins;
+        stream.is_presumable &= confirms(part);
     }
     wanted
 }
 
-fn only_grows(part: &Part) -> bool {
-    let removes = |change: &RowChange| !matches!(change, RowChange::Put(_));
-    !part.events.is_empty() && !part.erase && !part.trim && !part.rows.iter().any(removes)
-}
-
-/// The stream whose appends alone put a row that others expect to be absent and do not put
-/// themselves: under its lock the row stays absent until they have committed.
-fn guard_of(key: &RowKey) -> Option<StreamKey> {
-    let name = |at: usize| key.values.get(at).and_then(Value::as_text);
-    if key.table != Table::Forgetting {
-        return None;
-    }
-    let owner = OwnerDid::new(name(0)?).ok()?;
-    Some(StreamKey::Connector(owner, ConnectorName::new(name(1)?).ok()?))
+/// What the part writes confirms the head: it is the next one, and nothing of the stream is read or
+/// erased before.
+fn confirms(part: &Part) -> bool {
+    let takes = part.rows.iter().any(|change| matches!(change, RowChange::Take(_)));
+    !part.events.is_empty() && !part.erase && !part.trim && !takes
 }
 
 /// A command's id and its recorded outcome.
@@ -519,4 +532,4 @@ pub(super) fn decode(error: Error) -> sqlx::Error {
 #[cfg(test)]
 #[cfg(unix)]
 #[path = "opening_tests.rs"]
-mod tests;
+pub(super) mod tests;

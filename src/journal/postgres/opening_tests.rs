@@ -1,19 +1,22 @@
 //! What stands in the text that a transaction begins with: every name as it is, and no secret.
 
+use std::sync::atomic::Ordering;
+
 use sqlx::Row as _;
 
 use super::super::PostgresStorage;
 use super::super::connect::Connector;
+use super::super::known::DOUBTED_BATCHES;
 use super::super::options::PostgresOptions;
 use super::super::tests::{
-    COMMITTED, NOW, all_that_won, begin, commit, expected, number, open, outsider, place, run,
-    trim_append, trim_key, until_one_waits,
+    COMMITTED, NOW, begin, commit, expected, number, open, outsider, place, run, trim_append,
+    trim_key, until_one_waits,
 };
 use super::*;
-use crate::base::{Digest, DocumentId, Holder, OperationId, StorageFault};
+use crate::base::{ConnectorName, Digest, DocumentId, Holder, OperationId, OwnerDid, StorageFault};
 use crate::domain::{Fence, FencingToken, Lease, LeaseScope, forgetting_key};
 use crate::journal::chain::start_hash;
-use crate::journal::{AppendOutcome, BatchError, Storage as _};
+use crate::journal::{AppendOutcome, BatchError, Head, Storage as _};
 
 /// Names that a text could take for something else.
 const ODD: [&str; 6] = [
@@ -25,12 +28,12 @@ const ODD: [&str; 6] = [
     "ä\u{1f980}\u{202e}",
 ];
 
-fn id_key(operation: &str) -> RowKey {
+pub(in super::super) fn id_key(operation: &str) -> RowKey {
     RowKey::new(Table::OperationId, vec![Value::text(operation)])
 }
 
 /// An append that must be the first with this operation's id.
-fn first_with(document: &str, operation: &str, command: u128) -> Append {
+pub(in super::super) fn first_with(document: &str, operation: &str, command: u128) -> Append {
     let mut append = trim_append(document, command, Expected::NONE);
     let id = Row::new(Table::OperationId, vec![Value::text(operation), Value::text(document)]);
     append.parts[0].rows.push(RowChange::Put(id));
@@ -81,17 +84,6 @@ async fn a_stream_that_was_dropped_and_begun_anew_elsewhere_is_found() {
     }
 }
 
-#[test]
-fn so_many_streams_are_known_and_no_more() {
-    let mut known = KnownStreams::default();
-    for n in 0..=MAX_KNOWN_STREAMS {
-        known.learn(of_known(&n.to_string(), 1));
-        assert!(known.streams.len() <= MAX_KNOWN_STREAMS);
-    }
-    let left = known.streams.len();
-    assert_eq!(left, 1, "the newest is known, the others are looked up by name again");
-}
-
 /// What is known of a document's stream whose newest event is of this command.
 fn of_known(document: &str, command: u128) -> HashMap<StreamName, Known> {
     let hash = start_hash("any");
@@ -100,147 +92,83 @@ fn of_known(document: &str, command: u128) -> HashMap<StreamName, Known> {
     HashMap::from([(StreamName::from(format!("document:{document}")), known)])
 }
 
-/// Whether a batch of this append goes by a remembered head: it locks none then.
-fn remembers(append: &Append, known: &KnownStreams) -> bool {
+/// Whether a batch of this append goes by what it presumes of its stream: it locks no head then.
+fn presumes(append: &Append, known: &KnownStreams) -> bool {
     let opening = Opening::of_batch(std::slice::from_ref(append), known).unwrap();
-    assert_ne!(opening.remembers(), opening.text().contains("FOR UPDATE"), "{}", opening.text());
-    opening.remembers()
+    assert_ne!(opening.presumes(), opening.text().contains("FOR UPDATE"), "{}", opening.text());
+    opening.presumes()
+}
+
+/// What was known of a stream once its batch is committed.
+fn standing(document: &str) -> KnownStreams {
+    let mut known = KnownStreams::default();
+    known.learn(of_known(document, 1));
+    known.committed().store(1, Ordering::Release);
+    known
+}
+
+pub(in super::super) fn changed(append: &Append, change: impl FnOnce(&mut Part)) -> Append {
+    let mut append = append.clone();
+    change(&mut append.parts[0]);
+    append
 }
 
 #[test]
-fn a_head_is_remembered_where_the_batch_only_adds_to_its_stream() {
+fn a_head_is_remembered_where_what_is_written_can_confirm_it() {
     let mut known = KnownStreams::default();
     let append = trim_append("a", 2, expected(1, 1));
-    assert!(!remembers(&append, &known), "it is not known yet");
+    assert!(!presumes(&append, &known), "it is not known yet");
     known.learn(of_known("a", 1));
-    assert!(!remembers(&append, &known), "its batch is not committed yet");
-    known.committed().store(1, Ordering::Release);
-    assert!(remembers(&append, &known));
-    let changed = |change: fn(&mut Part)| {
-        let mut append = append.clone();
-        change(&mut append.parts[0]);
-        append
-    };
+    assert!(!presumes(&append, &known), "its batch is not committed yet");
+    let known = standing("a");
+    assert!(presumes(&append, &known));
     let auth = || RowKey::new(Table::PendingAuth, vec![Value::text("state")]);
-    assert!(!remembers(&changed(|part| part.events.clear()), &known), "a condition alone");
-    assert!(!remembers(&changed(|part| part.erase = true), &known));
-    assert!(!remembers(&changed(|part| part.trim = true), &known));
-    for removes in [RowChange::Take(auth()), RowChange::Delete(trim_key("a"))] {
-        let mut append = append.clone();
-        append.parts[0].rows.push(removes);
-        assert!(!remembers(&append, &known), "a row that is removed must be seen");
-    }
-    let mut stamped = append.clone();
-    stamped.parts[0].rows.push(RowChange::Put(Row::new(Table::EntityTrim, vec![Value::Stamp])));
-    assert!(!remembers(&stamped, &known), "the row of stamps is locked behind all heads");
+    let alone = changed(&append, |part| part.events.clear());
+    assert!(!presumes(&alone, &known), "a condition alone");
+    assert!(!presumes(&changed(&append, |part| part.erase = true), &known));
+    assert!(!presumes(&changed(&append, |part| part.trim = true), &known));
+    let takes = changed(&append, |part| part.rows.push(RowChange::Take(auth())));
+    assert!(!presumes(&takes, &known), "its row is read under the lock");
+    let removes = changed(&append, |part| part.rows = vec![RowChange::Delete(trim_key("a"))]);
+    assert!(presumes(&removes, &known));
+    let stamps = Row::new(Table::EntityTrim, vec![Value::Stamp]);
+    let stamped = changed(&append, |part| part.rows.push(RowChange::Put(stamps)));
+    assert!(!presumes(&stamped, &known), "the row of stamps is locked behind all heads");
 }
 
 #[test]
-fn once_a_remembered_head_was_not_so_the_next_batches_lock() {
+fn a_stream_is_presumed_to_be_none_where_the_batch_begins_it() {
+    let none = KnownStreams::default();
+    let first = trim_append("a", 2, Expected::NONE);
+    assert!(presumes(&first, &none));
+    assert!(presumes(&first, &standing("a")), "it is judged on what is known of it, and refused");
+    assert!(!presumes(&trim_append("a", 2, expected(1, 1)), &none), "it is looked for by its name");
+    assert!(!presumes(&changed(&first, |part| part.events.clear()), &none));
     let mut known = KnownStreams::default();
     known.learn(of_known("a", 1));
-    known.committed().store(1, Ordering::Release);
-    let append = trim_append("a", 2, expected(1, 1));
+    assert!(!presumes(&first, &known), "the batch that begins it is waited for");
+}
+
+#[test]
+fn once_something_was_not_as_presumed_the_next_batches_lock() {
+    let mut known = standing("a");
+    let first = first_with("b", "b", 3);
     known.doubt();
     for _ in 0..DOUBTED_BATCHES {
-        assert!(!remembers(&append, &known));
+        assert!(!presumes(&trim_append("a", 2, expected(1, 1)), &known));
+        let opening = Opening::of_batch(std::slice::from_ref(&first), &known).unwrap();
+        assert!(opening.text().contains("connector_operation_id"), "its row is read");
         known.learn(of_known("a", 1));
     }
-    assert!(remembers(&append, &known));
-}
-
-#[tokio::test]
-async fn a_batch_on_a_head_that_another_host_has_moved_is_judged_on_what_is_there() {
-    let Some((_server, url)) = place() else { return };
-    let (one, other) = (open(&url).await, open(&url).await);
-    for name in ["a", "b"] {
-        commit(&one, trim_append(name, 1, Expected::NONE)).await;
-    }
-    commit(&other, trim_append("a", 2, expected(1, 1))).await;
-    // The first stands on what was, as the store remembers it, the second on what is there.
-    let batch = [
-        trim_append("a", 3, expected(1, 1)),
-        trim_append("b", 4, expected(1, 1)),
-        trim_append("a", 5, expected(2, 2)),
-    ];
-    let outcomes = one.append(&batch, NOW).await.unwrap();
-    assert_eq!(outcomes, [AppendOutcome::Conflict, COMMITTED, COMMITTED]);
-    // A condition on a stream that nothing is written to is judged under its lock.
-    commit(&other, trim_append("b", 6, expected(2, 4))).await;
-    let mut both = trim_append("a", 7, expected(3, 5));
-    both.parts.extend(trim_append("b", 7, expected(2, 4)).parts);
-    both.parts[1].events.clear();
-    both.parts[1].rows.clear();
-    assert_eq!(one.append(&[both], NOW).await.unwrap(), [AppendOutcome::Conflict]);
-    let mut tool = outsider(&url).await;
-    assert_eq!(number(&mut tool, "SELECT count(*) FROM connector_journal").await, 6);
-}
-
-/// The place of its event in the stream is taken then, which is no damage.
-#[tokio::test]
-async fn a_head_that_moves_while_the_batch_waits_to_write_it_is_judged_anew() {
-    let Some((_server, url)) = place() else { return };
-    let store = open(&url).await;
-    commit(&store, trim_append("a", 1, Expected::NONE)).await;
-    let move_it = "UPDATE connector_stream SET version = 2, last_command_id = decode(repeat('09', 16), 'hex'), \
-                   hash = decode(repeat('09', 32), 'hex'); \
-                   INSERT INTO connector_journal SELECT nextval('connector_journal_position'), \
-                   stream, 2, event_type, event_schema, payload, command_id, recorded_at, hash, \
-                   pg_current_xact_id() FROM connector_journal; COMMIT";
-    for (end, outcome) in [("ROLLBACK", COMMITTED), (move_it, AppendOutcome::Conflict)] {
-        let mut holder = outsider(&url).await;
-        run(&mut holder, "DELETE FROM connector_journal WHERE stream_version > 1").await;
-        run(&mut holder, "BEGIN; SELECT 1 FROM connector_stream FOR UPDATE").await;
-        let standing = store.load("document:a").await.unwrap().head.unwrap().expected();
-        let append = begin(&store, trim_append("a", 7, standing));
-        until_one_waits(&url).await;
-        let end = end.replace("version = 2", &format!("version = {}", standing.version + 1));
-        run(&mut holder, end).await;
-        assert_eq!(append.await.unwrap().unwrap(), [outcome]);
-    }
-}
-
-#[tokio::test]
-async fn hosts_that_write_to_the_same_known_streams_in_turn_and_at_once_never_wait_in_a_circle() {
-    const ROUNDS: u128 = 40;
-    let Some((_server, url)) = place() else { return };
-    let names: Vec<String> = (0..8).map(|at| format!("a {at}")).collect();
-    let streams: Vec<StreamName> =
-        names.iter().map(|name| StreamName::from(format!("document:{name}"))).collect();
-    let hosts = [open(&url).await, open(&url).await].into_iter().zip(0_u128..);
-    let writers = hosts.map(|(store, host)| {
-        let (mut names, mut streams) = (names.clone(), streams.clone());
-        if host == 1 {
-            names.reverse();
-            streams.reverse();
-        }
-        tokio::spawn(async move {
-            let mut won = 0;
-            for round in 0..ROUNDS {
-                let heads = store.confirm_heads(&streams).await.unwrap().heads;
-                let batch: Vec<Append> = names
-                    .iter()
-                    .zip(heads)
-                    .zip((2 + host..).step_by(2))
-                    .map(|((name, head), n)| {
-                        trim_append(name, n + 100 * round, head.unwrap_or(Expected::NONE))
-                    })
-                    .collect();
-                let outcomes = store.append(&batch, NOW).await.unwrap();
-                won += outcomes.iter().filter(|outcome| **outcome == COMMITTED).count();
-            }
-            won
-        })
-    });
-    let events = all_that_won(&url, writers.collect()).await;
-    let mut tool = outsider(&url).await;
-    let versions = number(&mut tool, "SELECT sum(version)::bigint FROM connector_stream").await;
-    assert_eq!(versions, events);
+    assert!(presumes(&trim_append("a", 2, expected(1, 1)), &known));
+    let opening = Opening::of_batch(&[first], &known).unwrap();
+    assert!(!opening.text().contains("connector_operation_id"));
 }
 
 #[test]
 fn the_key_of_an_authorization_is_in_no_text() {
-    let mut append = first_with("document", "operation", 1);
+    let mut append = trim_append("document", 1, Expected::NONE);
+    append.absent.push(id_key("operation"));
     let key = RowKey::new(Table::PendingAuth, vec![Value::text("the state")]);
     append.parts[0].rows.push(RowChange::Take(key));
     let text = Opening::of_batch(&[append], &KnownStreams::default()).unwrap().text().to_owned();
@@ -310,6 +238,29 @@ async fn odd_leases_and_marks_are_locked_and_found_as_they_are() {
         late.absent.push(mark.clone());
         let outcomes = store.append(&[late], NOW).await.unwrap();
         assert_eq!(outcomes, [AppendOutcome::RowExists(mark)], "{name}");
+    }
+}
+
+#[tokio::test]
+async fn the_lock_that_is_not_waited_for_long_leaves_the_limit_of_the_others() {
+    let Some((_server, url)) = place() else { return };
+    for is_pooled in [false, true] {
+        let options = PostgresOptions::new(&url).pooler(is_pooled);
+        let store = PostgresStorage::open(options.clone()).await.unwrap();
+        let mut session = Connector::new(options).await.unwrap().open().await.unwrap();
+        let mut shown = Vec::new();
+        for sets in [false, true] {
+            let mark = Row::new(MARKS, vec![Value::text("o"), Value::text("c"), Value::Int(1)]);
+            let row = if sets { mark } else { Row::new(Table::EntityTrim, vec![Value::text("a")]) };
+            let opening = Opening::of_told(&[RowChange::Put(row)], &[]).unwrap();
+            assert_eq!(opening.text().contains("EXCLUSIVE"), sets);
+            let text = format!("{}; SHOW lock_timeout", opening.text());
+            let rows = session.begin(&text).await.unwrap();
+            shown.push(rows.last().unwrap().get::<String, _>(0));
+            session.run("ROLLBACK".to_owned()).await.unwrap();
+        }
+        assert_eq!(shown, ["5s", "5s"], "pooled: {is_pooled}");
+        store.close().await.unwrap();
     }
 }
 
@@ -406,6 +357,7 @@ async fn a_lock_that_is_not_given_in_time_leaves_nothing_and_the_batch_may_pass_
     run(&mut holder, "BEGIN; SELECT 1 FROM connector_stream FOR UPDATE").await;
     let mut append = trim_append("held", 2, expected(1, 1));
     append.parts.extend(trim_append("a new one", 2, Expected::NONE).parts);
+    append.parts[1].rows.push(RowChange::Take(trim_key("of old")));
     let waited = store.append(std::slice::from_ref(&append), NOW).await;
     let is_passing = matches!(
         waited,
@@ -428,6 +380,7 @@ async fn a_connection_that_ends_while_a_batch_waits_for_its_locks_loses_nothing(
     run(&mut holder, "BEGIN; SELECT 1 FROM connector_stream FOR UPDATE").await;
     let mut append = trim_append("held", 2, expected(1, 1));
     append.parts.extend(trim_append("a new one", 2, Expected::NONE).parts);
+    append.parts[1].rows.push(RowChange::Take(trim_key("of old")));
     let waiting = begin(&store, append.clone());
     until_one_waits(&url).await;
     let end = "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity \
@@ -464,7 +417,12 @@ async fn a_head_that_is_taken_away_before_it_is_locked_is_created_anew() {
     let batch = |command| {
         ["a", "b", "c"].map(|name| {
             let at = if name == "a" { expected(1, 1) } else { Expected::NONE };
-            trim_append(name, command, at)
+            let mut append = trim_append(name, command, at);
+            // What takes a row creates the head and locks it.
+            if at == Expected::NONE {
+                append.parts[0].rows.push(RowChange::Take(trim_key(&format!("{name} of old"))));
+            }
+            append
         })
     };
     let mut told = batch(2);

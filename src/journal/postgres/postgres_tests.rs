@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, Connection as _, Row as _};
 use tokio::time::timeout;
 
 use super::*;
-use crate::base::StreamKind;
+use crate::base::{ConnectorName, StreamKey, StreamKind};
 use crate::domain::{ColumnType, Table, Value, forgetting_key};
 use crate::journal::{NewEvent, Part};
 use crate::testing::TestPostgres;
@@ -262,27 +262,66 @@ async fn of_two_hosts_with_one_command_id_the_second_gets_the_first_ones_answer(
     assert_eq!(store.events(0, 9).await.unwrap(), []);
 }
 
+/// The mark of a connection that is being forgotten, and an append that sets it, or removes it.
+fn forgetting(command: u128, expected: Expected, sets: bool) -> (RowKey, Append) {
+    let owner = OwnerDid::new("did:web:o").unwrap();
+    let connector = ConnectorName::new("c").unwrap();
+    let key = forgetting_key(&owner, &connector);
+    let mut append = trim_append("x", command, expected);
+    let part = &mut append.parts[0];
+    part.stream = StreamKey::Connector(owner, connector).stream_name();
+    part.kind = StreamKind::Connector;
+    let mut values = key.values.clone();
+    values.push(Value::Int(7));
+    let mark = Row::new(Table::Forgetting, values);
+    part.rows = vec![if sets { RowChange::Put(mark) } else { RowChange::Delete(key.clone()) }];
+    (key, append)
+}
+
+fn claim(document: &str, command: u128, mark: &RowKey) -> Append {
+    let mut claim = trim_append(document, command, Expected::NONE);
+    claim.absent.push(mark.clone());
+    claim
+}
+
 #[tokio::test]
 async fn a_claim_waits_for_a_forgetting_that_is_being_begun_by_another_host() {
     let Some((_server, url)) = place() else { return };
-    let store = open(&url).await;
-    let owner = OwnerDid::new("did:web:o").unwrap();
-    let connector = crate::base::ConnectorName::new("c").unwrap();
-    let key = forgetting_key(&owner, &connector);
-    let stream = crate::base::StreamKey::Connector(owner, connector).stream_name();
-    let mut begun = trim_append("x", 1, Expected::NONE);
-    begun.parts[0].stream = stream.clone();
-    commit(&store, begun).await;
-    let mut other = outsider(&url).await;
-    let sql = format!("SELECT FROM connector_stream WHERE name = '{stream}' FOR UPDATE");
-    run(&mut other, format!("BEGIN; {sql}")).await;
-    let mut claim = trim_append("a", 2, Expected::NONE);
-    claim.absent.push(key.clone());
-    let writing = begin(&store, claim);
+    let (one, other) = (open(&url).await, open(&url).await);
+    let (mark, sets) = forgetting(1, Expected::NONE, true);
+    let begun = other.begin_append(&[sets], NOW).await.unwrap();
+    let writing = begin(&one, claim("a", 2, &mark));
     until_one_waits(&url).await;
-    let sql = "INSERT INTO connector_forgetting VALUES ('did:web:o', 'c', 7)";
-    run(&mut other, format!("{sql}; COMMIT")).await;
-    assert_eq!(writing.await.unwrap().unwrap(), [AppendOutcome::RowExists(key)]);
+    begun.commit.unwrap().await.unwrap();
+    let refused = [AppendOutcome::RowExists(mark.clone())];
+    assert_eq!(writing.await.unwrap().unwrap(), refused);
+    let (_, removes) = forgetting(3, expected(1, 1), false);
+    commit(&other, removes).await;
+    commit(&one, claim("a", 4, &mark)).await;
+}
+
+#[tokio::test]
+async fn a_forgetting_waits_for_the_claims_under_way_and_no_claim_for_another() {
+    let Some((_server, url)) = place() else { return };
+    let (one, other) = (open(&url).await, open(&url).await);
+    let (mark, sets) = forgetting(1, Expected::NONE, true);
+    let claimed = one.begin_append(&[claim("a", 2, &mark)], NOW).await.unwrap();
+    commit(&other, claim("b", 3, &mark)).await;
+    // It does not wait for long, since claims wait behind it meanwhile: it is to be tried again.
+    let refused = other.append(std::slice::from_ref(&sets), NOW).await;
+    assert!(matches!(refused, Err(BatchError::Passing(_))), "{refused:?}");
+    commit(&other, claim("d", 5, &mark)).await;
+    claimed.commit.unwrap().await.unwrap();
+    commit(&other, sets).await;
+    let late = one.append(&[claim("c", 4, &mark)], NOW).await.unwrap();
+    assert_eq!(late, [AppendOutcome::RowExists(mark.clone())]);
+    // Also beside one that would set it, and comes too late.
+    let (_, sets) = forgetting(6, Expected::NONE, true);
+    for batch in [[sets.clone(), claim("c", 7, &mark)], [claim("c", 7, &mark), sets]] {
+        let outcomes = one.append(&batch, NOW).await.unwrap();
+        assert!(outcomes.contains(&AppendOutcome::Conflict), "{outcomes:?}");
+        assert!(outcomes.contains(&AppendOutcome::RowExists(mark.clone())), "{outcomes:?}");
+    }
 }
 
 #[tokio::test]

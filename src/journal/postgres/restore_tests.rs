@@ -42,25 +42,29 @@ async fn a_host_of_the_life_before_a_restore_writes_nothing_any_more() {
 #[tokio::test]
 async fn a_restore_begins_behind_the_appends_that_are_under_way() {
     let Some((_server, url)) = place() else { return };
-    let (old, new) = (open(&url).await, open(&url).await);
-    commit(&old, trim_append("a", 1, Expected::NONE)).await;
-    let mut holder = outsider(&url).await;
-    // Its generation is read, and its row can't be written yet.
-    run(&mut holder, "BEGIN; SELECT 1 FROM kubun_connector_entity_trim FOR UPDATE").await;
-    let append = begin_append(&old, trim_append("a", 2, expected(1, 1)));
-    until_one_waits(&url).await;
-    let begun = tokio::spawn(async move { new.begin_restore(NOW).await.map(|()| new) });
-    let sql = "SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'ExclusiveLock' \
-               AND relation = 'connector_stream'::regclass";
-    let mut tool = outsider(&url).await;
-    while number(&mut tool, sql).await == 0 {
-        assert!(!begun.is_finished());
-        tokio::task::yield_now().await;
+    for (name, at) in [("a", Expected::NONE), ("a", expected(1, 1)), ("b", Expected::NONE)] {
+        let (old, new) = (open(&url).await, open(&url).await);
+        let mut holder = outsider(&url).await;
+        // Its generation is read, and its row can't be written yet.
+        let row = "INSERT INTO kubun_connector_entity_trim VALUES ('a', '', '', '', 0), \
+                   ('b', '', '', '', 0) ON CONFLICT (document_id) DO UPDATE SET updated_at = 0";
+        run(&mut holder, format!("BEGIN; {row}")).await;
+        let command = u128::try_from(at.version).unwrap() + 1;
+        let append = begin_append(&old, trim_append(name, command, at));
+        until_one_waits(&url).await;
+        let begun = tokio::spawn(async move { new.begin_restore(NOW).await.map(|()| new) });
+        let sql = "SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'ExclusiveLock' \
+                   AND relation = 'connector_stream'::regclass";
+        let mut tool = outsider(&url).await;
+        while number(&mut tool, sql).await == 0 {
+            assert!(!begun.is_finished());
+            tokio::task::yield_now().await;
+        }
+        run(&mut holder, "COMMIT").await;
+        assert!(append.await.unwrap().is_ok());
+        let new = begun.await.unwrap().unwrap();
+        assert!(new.load(&format!("document:{name}")).await.unwrap().head.is_some());
     }
-    run(&mut holder, "COMMIT").await;
-    assert!(append.await.unwrap().is_ok());
-    let new = begun.await.unwrap().unwrap();
-    commit(&new, trim_append("a", 3, expected(2, 2))).await;
 }
 
 #[tokio::test]

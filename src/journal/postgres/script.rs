@@ -6,22 +6,28 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 
+use super::opening::Locked;
 use super::statement::{Statement, push_names};
 use crate::base::{StreamName, Timestamp};
 use crate::domain::{Column, ColumnType, Row, RowKey, Table, Value};
 use crate::journal::Head;
 use crate::journal::batch::{Plan, StreamWrite};
 
+/// The parts that write the heads, those that stand and those that are begun, whose names others use.
+const HEADS: &str = "heads";
+const BEGUN: &str = "begun";
+
 /// The id of the sub-transaction that writes, with all 64 bits: it was given after the positions
 /// were drawn, so whoever drew a lower one has a lower id. (The newest id of a snapshot would not
-/// do: it says what has ended, not what was given.) `h` holds its lower 32 bits.
-const HORIZON: &str = "\
-(SELECT (own.id + ((h.id - own.id) & 4294967295))::text::xid8 \
- FROM (SELECT xmin::text::bigint AS id FROM heads LIMIT 1) AS h, \
- (SELECT pg_current_xact_id()::text::bigint AS id) AS own)";
-
-/// The part that writes the heads, whose name the others use.
-const HEADS: &str = "heads";
+/// do: it says what has ended, not what was given.) `h` holds its lower 32 bits, as a part that
+/// writes heads gives them.
+fn horizon(part: &str) -> String {
+    format!(
+        "(SELECT (own.id + ((h.id - own.id) & 4294967295))::text::xid8 \
+         FROM (SELECT xmin::text::bigint AS id FROM {part} LIMIT 1) AS h, \
+         (SELECT pg_current_xact_id()::text::bigint AS id) AS own)"
+    )
+}
 
 /// A statement of parts, and how many rows those of them must write that others may have written
 /// at the same moment.
@@ -29,11 +35,14 @@ pub(super) struct Script {
     statement: Statement,
     parts: usize,
     guarded: Vec<(String, usize)>,
+    /// The parts that remove rows.
+    removing: Vec<String>,
 }
 
 impl Script {
     pub(super) fn new() -> Self {
-        Self { statement: Statement::new("WITH "), parts: 0, guarded: Vec::new() }
+        let statement = Statement::new("WITH ");
+        Self { statement, parts: 0, guarded: Vec::new(), removing: Vec::new() }
     }
 
     pub(super) const fn is_empty(&self) -> bool {
@@ -56,15 +65,16 @@ impl Script {
         self.guarded.push((format!("w{}", self.parts - 1), rows));
     }
 
-    /// The statement. It gives a column for each guarded part: how many rows it has written.
+    /// The statement. It gives a column for each guarded part: how many rows it has written; and one
+    /// behind them: how many rows were removed.
     pub(super) fn finish(mut self) -> (Statement, Vec<usize>) {
         self.statement.push(" SELECT ");
-        for (at, (part, _)) in self.guarded.iter().enumerate() {
-            self.statement.push(if at == 0 { "" } else { ", " });
-            let _ = write!(self.statement.sql, "(SELECT count(*) FROM {part})");
+        for (part, _) in &self.guarded {
+            let _ = write!(self.statement.sql, "(SELECT count(*) FROM {part}), ");
         }
-        if self.guarded.is_empty() {
-            self.statement.push("0::bigint");
+        self.statement.push("0::bigint");
+        for part in self.removing {
+            let _ = write!(self.statement.sql, " + (SELECT count(*) FROM {part})");
         }
         (self.statement, self.guarded.into_iter().map(|(_, rows)| rows).collect())
     }
@@ -104,28 +114,31 @@ impl Script {
         Ok(script)
     }
 
-    /// What a plan writes, if its streams have these heads. `positions` are those of its events; rows of
+    /// What a plan writes, if all is as it was judged on. `positions` are those of its events; rows of
     /// `absent` are expected not to be there.
     pub(super) fn of_plan(
         plan: &Plan<'_>,
-        ids: &HashMap<StreamName, i64>,
-        heads: &HashMap<StreamName, Head>,
+        locked: &Locked,
         positions: &[i64],
         now: Timestamp,
         absent: &BTreeSet<&RowKey>,
     ) -> sqlx::Result<Self> {
-        let mut script = Self::new();
-        let mut written: Vec<&StreamWrite<'_>> =
-            plan.streams.values().filter(|write| write.head.version > 0).collect();
-        // As they are locked.
+        let (mut script, ids) = (Self::new(), &locked.ids);
+        let written = plan.streams.values().filter(|write| write.head.version > 0);
+        let (begun, mut written): (Vec<_>, Vec<_>) =
+            written.partition(|write| locked.begun.contains_key(write.name));
         written.sort_by_key(|write| id_of(ids, write.name));
+        // Missing ones first, as they are locked.
+        if !begun.is_empty() {
+            script.add_begun(&begun, ids)?;
+        }
         if !written.is_empty() {
-            script.add_heads(&written, ids, heads)?;
+            script.add_heads(&written, ids, &locked.view.heads)?;
         }
         if !plan.journal.is_empty() {
-            let heads = i64::try_from(written.len()).unwrap_or(i64::MAX);
-            script.add_journal(plan, ids, positions, heads, now)?;
+            script.add_journal(plan, ids, positions, now)?;
         }
+        written.extend(begun);
         script.add_snapshots(&written, ids)?;
         script.add_rows(&plan.rows, absent)?;
         script.add_commands(plan, now)?;
@@ -191,21 +204,53 @@ impl Script {
         Ok(())
     }
 
+    /// A head is written where there was none. By their names, in one order for all hosts, as one that
+    /// another host is about to create is waited for.
+    fn add_begun(
+        &mut self,
+        begun: &[&StreamWrite<'_>],
+        ids: &HashMap<StreamName, i64>,
+    ) -> sqlx::Result<()> {
+        self.part_named(
+            BEGUN,
+            "INSERT INTO connector_stream (stream, name, kind, version, last_command_id, hash) \
+             SELECT * FROM unnest(",
+        );
+        let heads = begun.iter();
+        self.statement.bind(heads.clone().map(|at| id_of(ids, at.name)).collect::<Vec<i64>>())?;
+        self.statement.push(", ");
+        self.statement.bind(heads.clone().map(|at| &**at.name).collect::<Vec<&str>>())?;
+        self.statement.push(", ");
+        self.statement.bind(heads.clone().map(|at| at.kind.number()).collect::<Vec<i64>>())?;
+        self.statement.push(", ");
+        self.statement.bind(heads.clone().map(|at| at.head.version).collect::<Vec<i64>>())?;
+        self.statement.push(", ");
+        let commands = heads.clone().map(|at| at.head.command_id.as_bytes().as_slice());
+        self.statement.bind(commands.collect::<Vec<&[u8]>>())?;
+        self.statement.push(", ");
+        let hashes = heads.map(|at| at.head.hash.as_bytes().as_slice());
+        self.statement.bind(hashes.collect::<Vec<&[u8]>>())?;
+        self.statement.push(") ON CONFLICT (name) DO NOTHING RETURNING xmin)");
+        self.guarded.push((BEGUN.to_owned(), begun.len()));
+        Ok(())
+    }
+
     /// No event is written where a head was another one: its place in the stream may be taken.
     fn add_journal(
         &mut self,
         plan: &Plan<'_>,
         ids: &HashMap<StreamName, i64>,
         positions: &[i64],
-        heads: i64,
         now: Timestamp,
     ) -> sqlx::Result<()> {
+        let heads = self.guarded.clone();
         self.part(
             "INSERT INTO connector_journal (recorded_at, horizon, position, stream, \
              stream_version, event_type, event_schema, payload, command_id, hash) SELECT ",
         );
         self.statement.bind(now.as_millis())?;
-        let _ = write!(self.statement.sql, ", {HORIZON}, v.* FROM unnest(");
+        let horizon = heads.first().map_or_else(|| "NULL".to_owned(), |(part, _)| horizon(part));
+        let _ = write!(self.statement.sql, ", {horizon}, v.* FROM unnest(");
         let events = plan.journal.iter();
         self.statement.bind(positions)?;
         self.statement.push(", ");
@@ -228,8 +273,12 @@ impl Script {
         self.statement.push(", ");
         let hashes = events.map(|at| at.hash.as_bytes().as_slice());
         self.statement.bind(hashes.collect::<Vec<&[u8]>>())?;
-        let _ = write!(self.statement.sql, ") AS v WHERE (SELECT count(*) FROM {HEADS}) = ");
-        self.statement.bind(heads)?;
+        self.statement.push(") AS v");
+        for (at, (part, rows)) in heads.into_iter().enumerate() {
+            self.statement.push(if at == 0 { " WHERE " } else { " AND " });
+            let _ = write!(self.statement.sql, "(SELECT count(*) FROM {part}) = ");
+            self.statement.bind(i64::try_from(rows).unwrap_or(i64::MAX))?;
+        }
         self.statement.push(")");
         Ok(())
     }
@@ -280,27 +329,36 @@ impl Script {
         absent: &BTreeSet<&RowKey>,
     ) -> sqlx::Result<()> {
         let mut puts: BTreeMap<(Table, bool, u32), Vec<&Row>> = BTreeMap::new();
-        let mut deletes: BTreeMap<Table, Vec<&RowKey>> = BTreeMap::new();
-        for (key, row) in rows {
-            match row {
-                Some(row) => {
-                    let mut kept = 0_u32;
-                    for (at, value) in row.values.iter().enumerate() {
-                        kept |= u32::from(*value == Value::Keep) << at;
-                    }
-                    puts.entry((key.table, absent.contains(key), kept)).or_default().push(row);
-                }
-                None => deletes.entry(key.table).or_default().push(key),
+        for (key, row) in rows.iter().filter_map(|(key, row)| Some((key, row.as_ref()?))) {
+            let mut kept = 0_u32;
+            for (at, value) in row.values.iter().enumerate() {
+                kept |= u32::from(*value == Value::Keep) << at;
             }
+            puts.entry((key.table, absent.contains(key), kept)).or_default().push(row);
         }
         for ((table, is_first, kept), rows) in puts {
             self.add_put(table, is_first, kept, &rows)?;
         }
-        for (table, keys) in deletes {
+        self.add_removals(rows)
+    }
+
+    /// The removals among the changes alone.
+    pub(super) fn of_removals(rows: &BTreeMap<RowKey, Option<Row>>) -> sqlx::Result<Self> {
+        let mut script = Self::new();
+        script.add_removals(rows)?;
+        Ok(script)
+    }
+
+    fn add_removals(&mut self, rows: &BTreeMap<RowKey, Option<Row>>) -> sqlx::Result<()> {
+        let removed = rows.iter().filter(|(_, row)| row.is_none()).map(|(key, _)| key);
+        let removed: Vec<&RowKey> = removed.collect();
+        for keys in removed.chunk_by(|a, b| a.table == b.table) {
+            let Some(table) = keys.first().map(|key| key.table) else { continue };
+            self.removing.push(format!("w{}", self.parts));
             self.part("DELETE FROM ");
             let _ = write!(self.statement.sql, "{} WHERE ", table.spec().name);
-            self.statement.push_key_match(table, &keys)?;
-            self.statement.push(")");
+            self.statement.push_key_match(table, keys)?;
+            self.statement.push(" RETURNING 1)");
         }
         Ok(())
     }

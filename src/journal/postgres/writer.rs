@@ -9,7 +9,8 @@ use uuid::Uuid;
 
 use super::connect::{Connector, Seen, Session};
 use super::fault::Cause;
-use super::opening::{self, Known, KnownStreams, Locked, Opening, decode};
+use super::known::{Known, KnownStreams};
+use super::opening::{self, Locked, Opening, decode};
 use super::query::bound;
 use super::read::{get, int};
 use super::script::Script;
@@ -22,7 +23,7 @@ use crate::journal::chain::snapshot_checksum;
 use crate::journal::{Append, AppendOutcome, BatchError, Expected, Head, NewSnapshot};
 
 /// How often a transaction begins anew because another host took a head away between its creation and
-/// its lock, inserted a row that a batch must be the first to have, or moved a head that was remembered.
+/// its lock, or because something was not as the batch presumed.
 const MAX_BEGINNINGS: u32 = 16;
 
 /// What a batch came to.
@@ -97,7 +98,7 @@ fn batch_error(failure: Failure) -> BatchError {
 pub(super) struct Writer {
     connector: Arc<Connector>,
     sessions: Arc<Sessions>,
-    known: KnownStreams,
+    pub(super) known: KnownStreams,
     /// The batches that were written.
     batches: u64,
     /// The life of the store that this one is of.
@@ -162,10 +163,10 @@ impl Writer {
                 Ok(Worked::Ended(Some(Written { outcomes, .. }))) => {
                     return Ok(Begun { outcomes, commit: None });
                 }
-                Ok(_) if opening.remembers() => self.known.doubt(),
+                Ok(_) if opening.presumes() => self.known.doubt(),
                 Ok(_) => self.known.forget(),
                 Err(failure) => {
-                    if opening.remembers() {
+                    if opening.presumes() {
                         self.known.doubt();
                     }
                     return Err(batch_error(failure));
@@ -304,8 +305,8 @@ impl Writer {
     }
 }
 
-/// Judges and writes a batch under its locks. `None`: another host was the first to insert a row, or a
-/// head is not as it was remembered, and the batch must be judged on what is there.
+/// Judges and writes a batch under its locks. `None`: another host was the first to insert a row, or
+/// something is not as it was presumed, and the batch must be judged on what is there.
 async fn write(
     session: &mut Session,
     batch: &[Append],
@@ -323,7 +324,11 @@ async fn write(
     let stamp = locked.stamped_at.map(|last| drawn.now.max(last.plus_millis(1)));
     let now = stamp.unwrap_or(drawn.now);
     let judged = judge(batch, &locked.view, now);
-    if locked.remembered.iter().any(|name| !judged.plan.streams.contains_key(name)) {
+    let (streams, rows) = (&judged.plan.streams, &judged.plan.rows);
+    let is_put = |key: &RowKey| rows.get(key).is_some_and(Option::is_some);
+    if !locked.presumed.iter().all(|name| streams.contains_key(name))
+        || !locked.unread.iter().all(is_put)
+    {
         return Ok(End::RollBack(None));
     }
     if judged.plan.is_empty() {
@@ -339,8 +344,15 @@ async fn write(
     let positions = drawn.positions.get(unused..).unwrap_or_default();
     let script = script_of(&judged.plan, &locked, positions, batch, now, stamp)?;
     let (statement, guarded) = script.finish();
-    if !has_written(&session.all(statement).await?, &guarded)? {
+    let written = session.all(statement).await?;
+    if !has_written(&written, &guarded)? {
         return Ok(End::RollBack(None));
+    }
+    // Where heads were locked no sooner than by this statement, it may not have seen what a rebuild had
+    // put. Another one does.
+    let removals = rows.values().filter(|row| row.is_none()).count();
+    if !locked.presumed.is_empty() && !has_written(&written, &[guarded, vec![removals]].concat())? {
+        session.all(Script::of_removals(rows)?.finish().0).await?;
     }
     if judged.plan.streams.values().any(|write| write.trim_through.is_some()) {
         let before = drawn.positions.first().map_or(0, |first| first.saturating_sub(1));
@@ -363,8 +375,8 @@ async fn write(
     Ok(End::Commit(Some(Written { outcomes: judged.outcomes, newest, streams })))
 }
 
-/// Again and again a head was taken away between its creation and its lock, a row was there that a
-/// batch must be the first to have, or a head was not as it was remembered.
+/// Again and again a head was taken away between its creation and its lock, or a row was there that a
+/// batch must be the first to have.
 fn in_the_way() -> Error {
     Error::storage(StorageFault::Unavailable, "other hosts write the same rows again and again")
 }
@@ -387,13 +399,12 @@ fn script_of(
         .flat_map(|append| &append.absent)
         .filter(|key| !locked.view.standing.contains_key(*key))
         .collect();
-    let mut script =
-        Script::of_plan(plan, &locked.ids, &locked.view.heads, positions, now, &absent)?;
-    let begun = plan.streams.values().filter(|write| write.head.version > 0);
-    let begun: BTreeSet<i64> =
-        begun.filter_map(|write| locked.ids.get(write.name)).copied().collect();
+    let mut script = Script::of_plan(plan, locked, positions, now, &absent)?;
+    let written = plan.streams.values().filter(|write| write.head.version > 0);
+    let written: BTreeSet<i64> =
+        written.filter_map(|write| locked.ids.get(write.name)).copied().collect();
     let empty: Vec<i64> =
-        locked.empty.iter().filter(|stream| !begun.contains(*stream)).copied().collect();
+        locked.empty.iter().filter(|stream| !written.contains(*stream)).copied().collect();
     if !empty.is_empty() {
         script.add_empty(&empty)?;
     }
@@ -469,3 +480,8 @@ async fn look_up(session: &mut Session, append: &Append) -> sqlx::Result<Option<
         false => AppendOutcome::CommandKnown(found),
     }))
 }
+
+#[cfg(test)]
+#[cfg(unix)]
+#[path = "writer_tests.rs"]
+mod tests;
