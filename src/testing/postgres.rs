@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::service::{self, Folder};
 
@@ -17,6 +17,8 @@ const INSTALLED: &str = "/usr/lib/postgresql";
 
 /// What makes a server quick. A killed server loses nothing by it, only a machine without power would.
 const SETTINGS: &[(&str, &str)] = &[
+    // A client whose thread waits for the server's end can't say who it is, and is waited for.
+    ("authentication_timeout", "5s"),
     ("fsync", "off"),
     ("full_page_writes", "off"),
     ("log_line_prefix", "%d "),
@@ -28,8 +30,8 @@ const SETTINGS: &[(&str, &str)] = &[
 /// How long the server's programs wait for it, in seconds.
 const PATIENCE: &str = "60";
 
-/// A cluster that nobody has started. The guard of its folder removes it when the process ends.
-static NEW_CLUSTER: Mutex<Option<Folder>> = Mutex::new(None);
+/// A cluster that nobody has started, as long as there is a server that was copied from it.
+static NEW_CLUSTER: Mutex<Weak<Folder>> = Mutex::new(Weak::new());
 
 /// How a server is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +52,8 @@ pub struct TestPostgres {
     databases: AtomicU64,
     server: Mutex<Option<Child>>,
     folder: Folder,
+    /// It is there for the next server.
+    copied_from: Option<Arc<Folder>>,
 }
 
 impl TestPostgres {
@@ -61,8 +65,8 @@ impl TestPostgres {
     /// is 1.
     pub fn start(settings: &[(&str, &str)]) -> Result<Option<Self>> {
         let Some(programs) = programs() else { return service::skip("PostgreSQL") };
-        let server = Self::in_new_folder(programs)?;
-        server.copy_new_cluster()?;
+        let mut server = Self::in_new_folder(programs)?;
+        server.copied_from = Some(server.copy_new_cluster()?);
         server.configure(SETTINGS)?;
         server.configure(settings)?;
         server.set_up_network()?;
@@ -233,29 +237,28 @@ impl TestPostgres {
         let farewell = format!("'{}' stop -D \"$0/data\" -m immediate -s", control.display());
         let (folder, port) = (Folder::new(&farewell)?, service::free_port()?);
         let (databases, server) = (AtomicU64::new(0), Mutex::new(None));
-        Ok(Self { programs, port, databases, server, folder })
+        Ok(Self { programs, port, databases, server, folder, copied_from: None })
     }
 
-    /// Fills its folder with a new cluster. That is made once in this process, and copied for each
-    /// server, which is done in a tenth of the time.
-    fn copy_new_cluster(&self) -> Result<()> {
-        let mut new = NEW_CLUSTER.lock().unwrap_or_else(PoisonError::into_inner);
-        let folder = match &mut *new {
-            Some(folder) => folder,
-            none => {
-                let folder = Folder::new(":")?;
-                let initdb = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8"];
-                // An order of letters that is not that of bytes shows who relies on the wrong one.
-                let order = ["--locale-provider=icu", "--icu-locale=en-US"];
-                let small = ["-N", "--wal-segsize=1", "-D"];
-                let mut command = self.program("initdb")?;
-                command.args(initdb).args(order).args(small).arg(folder.path().join("data"));
-                service::run(&mut command)?;
-                none.insert(folder)
-            }
+    /// Fills its folder with a new cluster. To copy one takes a tenth of the time that it takes to make one.
+    fn copy_new_cluster(&self) -> Result<Arc<Folder>> {
+        let mut kept = NEW_CLUSTER.lock().unwrap_or_else(PoisonError::into_inner);
+        let folder = if let Some(folder) = kept.upgrade() {
+            folder
+        } else {
+            let folder = Arc::new(Folder::new(":")?);
+            let initdb = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8"];
+            // An order of letters that is not that of bytes shows who relies on the wrong one.
+            let order = ["--locale-provider=icu", "--icu-locale=en-US"];
+            let mut command = self.program("initdb")?;
+            command.args(initdb).args(order).args(["-N", "--wal-segsize=1", "-D"]);
+            service::run(command.arg(folder.path().join("data")))?;
+            *kept = Arc::downgrade(&folder);
+            folder
         };
-        let new = folder.path().join("data");
-        service::run(service::command("cp")?.arg("-R").arg(new).arg(self.data())).map(drop)
+        let mut copy = service::command("cp")?;
+        service::run(copy.arg("-R").arg(folder.path().join("data")).arg(self.data()))?;
+        Ok(folder)
     }
 
     fn set_up_network(&self) -> Result<()> {
