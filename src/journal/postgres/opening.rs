@@ -257,11 +257,9 @@ impl Opening {
         }
     }
 
-    /// Takes out the rows that the batch puts as the first. Marks are read under their lock; what is taken
-    /// must be read to be handed back.
+    /// Takes out the rows that the batch puts as the first. What it takes must be read to be handed back.
     fn presume_rows<'b>(&mut self, batch: &'b [Append], named: &mut BTreeSet<&'b RowKey>) {
-        let absent = batch.iter().flat_map(|append| &append.absent);
-        let absent: BTreeSet<_> = absent.filter(|key| key.table != MARKS).collect();
+        let absent: BTreeSet<_> = batch.iter().flat_map(|append| &append.absent).collect();
         let tables: BTreeSet<Table> = absent.iter().map(|key| key.table).collect();
         let changes = || batch.iter().flat_map(|append| &append.parts).flat_map(|part| &part.rows);
         for change in changes() {

@@ -60,6 +60,20 @@ async fn odd_names_are_locked_and_found_as_they_are() {
 }
 
 #[tokio::test]
+async fn a_stream_that_the_store_itself_has_dropped_is_not_remembered() {
+    let Some((_server, url)) = place() else { return };
+    let store = open(&url).await;
+    let [a, b] = ["document:a", "document:b"].map(StreamName::from);
+    for (name, n) in [("a", 1), ("b", 2)] {
+        commit(&store, trim_append(name, n, Expected::NONE)).await;
+    }
+    assert_eq!(store.drop_streams(&[(a.clone(), expected(1, 1))]).await.unwrap(), 1);
+    let writer = store.writer.lock().await;
+    assert!(matches!(writer.known.find(&a), Found::Nothing));
+    assert!(matches!(writer.known.find(&b), Found::Standing(_)));
+}
+
+#[tokio::test]
 async fn a_stream_that_was_dropped_and_begun_anew_elsewhere_is_found() {
     let Some((_server, url)) = place() else { return };
     let (one, other) = (open(&url).await, open(&url).await);
@@ -254,6 +268,7 @@ async fn the_lock_that_is_not_waited_for_long_leaves_the_limit_of_the_others() {
             let row = if sets { mark } else { Row::new(Table::EntityTrim, vec![Value::text("a")]) };
             let opening = Opening::of_told(&[RowChange::Put(row)], &[]).unwrap();
             assert_eq!(opening.text().contains("EXCLUSIVE"), sets);
+            assert_eq!(opening.text().contains(PATIENCE), sets);
             let text = format!("{}; SHOW lock_timeout", opening.text());
             let rows = session.begin(&text).await.unwrap();
             shown.push(rows.last().unwrap().get::<String, _>(0));

@@ -45,10 +45,8 @@ async fn a_restore_begins_behind_the_appends_that_are_under_way() {
     for (name, at) in [("a", Expected::NONE), ("a", expected(1, 1)), ("b", Expected::NONE)] {
         let (old, new) = (open(&url).await, open(&url).await);
         let mut holder = outsider(&url).await;
-        // Its generation is read, and its row can't be written yet.
-        let row = "INSERT INTO kubun_connector_entity_trim VALUES ('a', '', '', '', 0), \
-                   ('b', '', '', '', 0) ON CONFLICT (document_id) DO UPDATE SET updated_at = 0";
-        run(&mut holder, format!("BEGIN; {row}")).await;
+        // Its generation is read, and it can't draw a position yet.
+        run(&mut holder, "BEGIN; ALTER SEQUENCE connector_journal_position OWNED BY NONE").await;
         let command = u128::try_from(at.version).unwrap() + 1;
         let append = begin_append(&old, trim_append(name, command, at));
         until_one_waits(&url).await;
