@@ -409,6 +409,11 @@ impl Repository {
         let (mut batch, mut slots, mut bytes) = (Vec::new(), Vec::new(), 0_usize);
         while batch.len() < MAX_BATCH_APPENDS && bytes < MAX_BATCH_BYTES {
             match self.queue.pop_front() {
+                // It waits for what all hosts have under way: no neighbour waits, or fails, with it.
+                Some(work) if is_apart(&work) && !batch.is_empty() => {
+                    self.queue.push_front(work);
+                    break;
+                }
                 Some(Work::Write(write)) => {
                     if write.reaches.iter().any(|reach| reach.activation.has_failed()) {
                         let (reaches, ticket) = (write.reaches, write.ticket);
@@ -419,7 +424,7 @@ impl Repository {
                         }
                         continue;
                     }
-                    let writes = write.append.writes();
+                    let (writes, is_apart) = (write.append.writes(), sets_mark(&write.append));
                     let count =
                         write.append.parts.iter().map(|part| part.events.len()).sum::<usize>();
                     bytes += write.append.parts.iter().map(bytes_of).sum::<usize>();
@@ -427,6 +432,9 @@ impl Repository {
                     let (reaches, ticket) = (write.reaches, write.ticket);
                     let (events, refused_behind) = (count as u64, None);
                     slots.push(Slot::Write { reaches, ticket, events, writes, refused_behind });
+                    if is_apart {
+                        break;
+                    }
                 }
                 Some(Work::Barrier { activation, ticket }) => {
                     slots.push(Slot::Barrier { activation, ticket });
@@ -491,6 +499,16 @@ impl Repository {
             actor.proceed(context);
         }));
     }
+}
+
+fn is_apart(work: &Work) -> bool {
+    matches!(work, Work::Write(write) if sets_mark(&write.append))
+}
+
+/// It begins to forget a connection, which nobody's claim may miss.
+fn sets_mark(append: &Append) -> bool {
+    let mut rows = append.parts.iter().flat_map(|part| &part.rows);
+    rows.any(|change| matches!(change, RowChange::Put(row) if row.table == Table::Forgetting))
 }
 
 /// What a part writes, as far as its size is the caller's.

@@ -106,6 +106,37 @@ async fn a_failed_batch_tells_its_callers_and_leaves_no_phantom() {
     assert_sound(&host.store).await;
 }
 
+/// It has to wait for the claims of all hosts, on a database that they share.
+#[tokio::test]
+async fn a_forgetting_is_begun_in_a_batch_of_its_own() {
+    let host = host().await;
+    let gate = Gate::new();
+    host.faults.next_append(Fault::StallBefore(gate.clone()));
+    host.faults.next_append(full());
+    let mut writes = Vec::new();
+    for (name, place) in ["first", "before", "behind"].into_iter().zip(0..) {
+        if place == 2 {
+            let store = host.store.clone();
+            let forgets = async move { store.forget_connection(&owner("o"), &folder()).await };
+            writes.push(tokio::spawn(forgets));
+            settle().await;
+        }
+        let handle = host.store.document(&document(name));
+        writes.push(tokio::spawn(async move { set_trim(&handle, 1).await }));
+        if place == 0 {
+            bounded(gate.reached()).await;
+        }
+        settle().await;
+    }
+    gate.open();
+    let mut answers = Vec::new();
+    for write in writes {
+        answers.push(bounded(write).await.unwrap().is_ok());
+    }
+    assert_eq!(answers, [true, false, true, true], "the batch that fails has one append");
+    assert_sound(&host.store).await;
+}
+
 #[tokio::test]
 async fn reads_and_refusals_wait_for_what_they_were_decided_on() {
     let host = host().await;

@@ -1,10 +1,10 @@
 //! What a transaction that writes begins with: it locks what it is judged on, in one order for all
 //! hosts, and then reads it.
 //!
-//! The order is: the table of marks, lease rows, heads that are missing, heads (by their ids), the row of
-//! stamps, and before its heads their table, where some are not locked; each kind sorted, each row once, in the strongest mode that the batch needs. So no two batches
-//! wait for each other. What locked statements give back is the newest version of a row, also where they
-//! had to wait for it.
+//! The order is: the table of marks, lease rows, the table of heads where some are not locked, heads that
+//! are missing, heads (by their ids), the row of stamps; each kind sorted, each row once, in the strongest
+//! mode that the batch needs. So no two batches wait for each other. What locked statements give back is
+//! the newest version of a row, also where they had to wait for it.
 //!
 //! What a batch expects is not always locked and read first. A head that this store wrote last is
 //! presumed to stand, a stream that an append begins to be none yet, and a row that it puts as the first
@@ -39,6 +39,13 @@ const MOMENT: &str = "a_moment";
 const COMMAND: &str = "a_command";
 const ROW_OF: &str = "a_row_of_";
 
+/// The table of marks that many expect to be absent and do not set themselves.
+const MARKS: Table = Table::Forgetting;
+/// How long what sets a mark waits for what must not find one, before it is tried again: longer than
+/// the server leaves a vacuum in the way (its `deadlock_timeout`, 1 s).
+const EXCLUSIVE_LIMIT_MS: u32 = 1_500;
+/// Where the limit of all other locks is kept meanwhile.
+const KEPT_LIMIT: &str = "connector_store.lock_timeout";
 /// The savepoint behind which is written.
 pub(super) const DRAWN: &str = "drawn";
 
@@ -62,8 +69,8 @@ pub(super) struct Locked {
     pub(super) drawn: Option<Drawn>,
 }
 
-/// Positions of events, ids of streams, the time, and which life the store is in. It stays in that until the end of
-/// the transaction: a restore waits for all that have locked heads, or their table.
+/// Positions of events, ids of streams, the time, and which life the store is in. It stays in that until
+/// the end of the transaction: a restore waits for all that have locked heads, or their table.
 #[derive(Debug)]
 pub(super) struct Drawn {
     pub(super) generation: i64,
@@ -202,23 +209,32 @@ impl Opening {
     }
 
     /// While a batch is under way that must not find a mark of forgetting, none is set: a mark is rare, so
-    /// that what sets it can wait for all of those.
+    /// that what sets it can wait for all of those. What removes one waits for what sets another.
     fn lock_marks<'a>(
         &mut self,
-        mut changes: impl Iterator<Item = &'a RowChange>,
+        changes: impl Iterator<Item = &'a RowChange>,
         mut absent: impl Iterator<Item = &'a RowKey>,
     ) {
-        let table = MARKS.spec().name;
-        if changes.any(|change| change.table() == MARKS) {
-            // Not for long: who comes behind it waits as well.
-            self.next(&format!(
-                "SELECT set_config('{KEPT}', current_setting('lock_timeout'), true), \
-                 set_config('lock_timeout', '{PATIENCE}', true); \
-                 LOCK TABLE {table} IN EXCLUSIVE MODE; \
-                 SELECT set_config('lock_timeout', current_setting('{KEPT}'), true)"
-            ));
+        let marks: Vec<_> = changes.filter(|change| change.table() == MARKS).collect();
+        let mode = if marks.iter().any(|change| matches!(change, RowChange::Put(_))) {
+            "EXCLUSIVE"
+        } else if !marks.is_empty() {
+            "ROW EXCLUSIVE"
         } else if absent.any(|key| key.table == MARKS) {
-            self.next(&format!("LOCK TABLE {table} IN ROW SHARE MODE"));
+            "ROW SHARE"
+        } else {
+            return;
+        };
+        let lock = format!("LOCK TABLE {} IN {mode} MODE", MARKS.spec().name);
+        if mode == "EXCLUSIVE" {
+            // Who comes behind it waits as well.
+            self.next(&format!(
+                "SELECT set_config('{KEPT_LIMIT}', current_setting('lock_timeout'), true), \
+                 set_config('lock_timeout', '{EXCLUSIVE_LIMIT_MS}', true); {lock}; \
+                 SELECT set_config('lock_timeout', current_setting('{KEPT_LIMIT}'), true)"
+            ));
+        } else {
+            self.next(&lock);
         }
     }
 
@@ -450,12 +466,6 @@ impl Locked {
     }
 }
 
-/// The table of marks that many expect to be absent and do not set themselves.
-const MARKS: Table = Table::Forgetting;
-/// How long what sets a mark waits for what must not find one, before it is tried again.
-const PATIENCE: &str = "250ms";
-/// Where the limit of all other locks is kept meanwhile.
-const KEPT: &str = "connector_store.lock_timeout";
 /// The table whose keys must not stand in a statement's text, which the server may log.
 const SECRET: Table = Table::PendingAuth;
 

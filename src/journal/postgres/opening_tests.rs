@@ -268,7 +268,7 @@ async fn the_lock_that_is_not_waited_for_long_leaves_the_limit_of_the_others() {
             let row = if sets { mark } else { Row::new(Table::EntityTrim, vec![Value::text("a")]) };
             let opening = Opening::of_told(&[RowChange::Put(row)], &[]).unwrap();
             assert_eq!(opening.text().contains("EXCLUSIVE"), sets);
-            assert_eq!(opening.text().contains(PATIENCE), sets);
+            assert_eq!(opening.text().contains(&EXCLUSIVE_LIMIT_MS.to_string()), sets);
             let text = format!("{}; SHOW lock_timeout", opening.text());
             let rows = session.begin(&text).await.unwrap();
             shown.push(rows.last().unwrap().get::<String, _>(0));

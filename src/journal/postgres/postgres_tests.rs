@@ -322,6 +322,12 @@ async fn a_forgetting_waits_for_the_claims_under_way_and_no_claim_for_another() 
         assert!(outcomes.contains(&AppendOutcome::Conflict), "{outcomes:?}");
         assert!(outcomes.contains(&AppendOutcome::RowExists(mark.clone())), "{outcomes:?}");
     }
+    // What removes the mark waits for no claim.
+    let mut beside = claim("e", 8, &mark);
+    beside.absent[0].values[1] = Value::text("another");
+    let claimed = one.begin_append(&[beside], NOW).await.unwrap();
+    commit(&other, forgetting(9, expected(1, 1), false).1).await;
+    claimed.commit.unwrap().await.unwrap();
 }
 
 #[tokio::test]

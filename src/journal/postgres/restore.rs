@@ -29,7 +29,7 @@ impl Writer {
     /// A new life begins.
     pub(super) async fn begin_restore(&mut self) -> Result<Lineage> {
         let begun = self.transact("beginning a restore", async |session| {
-            // Every append has locked heads, or their table, so those of the life that ends have ended with it.
+            // Every append has locked heads, or their table, so those of the life that ends have ended.
             session.run("LOCK TABLE connector_stream IN EXCLUSIVE MODE".to_owned()).await?;
             begin(session).await.map(End::Commit)
         });
