@@ -182,14 +182,7 @@ impl Script {
         );
         let heads = written.iter();
         self.statement.bind(heads.clone().map(|at| id_of(ids, at.name)).collect::<Vec<i64>>())?;
-        self.statement.push(", ");
-        self.statement.bind(heads.clone().map(|at| at.head.version).collect::<Vec<i64>>())?;
-        self.statement.push(", ");
-        let commands = heads.clone().map(|at| at.head.command_id.as_bytes().as_slice());
-        self.statement.bind(commands.collect::<Vec<&[u8]>>())?;
-        self.statement.push(", ");
-        let hashes = heads.clone().map(|at| at.head.hash.as_bytes().as_slice());
-        self.statement.bind(hashes.collect::<Vec<&[u8]>>())?;
+        self.bind_heads(written)?;
         self.statement.push(", ");
         let hash = |at: &&StreamWrite<'_>| match before.get(at.name) {
             Some(head) => head.hash.as_bytes().as_slice(),
@@ -222,17 +215,22 @@ impl Script {
         self.statement.bind(heads.clone().map(|at| &**at.name).collect::<Vec<&str>>())?;
         self.statement.push(", ");
         self.statement.bind(heads.clone().map(|at| at.kind.number()).collect::<Vec<i64>>())?;
-        self.statement.push(", ");
-        self.statement.bind(heads.clone().map(|at| at.head.version).collect::<Vec<i64>>())?;
-        self.statement.push(", ");
-        let commands = heads.clone().map(|at| at.head.command_id.as_bytes().as_slice());
-        self.statement.bind(commands.collect::<Vec<&[u8]>>())?;
-        self.statement.push(", ");
-        let hashes = heads.map(|at| at.head.hash.as_bytes().as_slice());
-        self.statement.bind(hashes.collect::<Vec<&[u8]>>())?;
+        self.bind_heads(begun)?;
         self.statement.push(") ON CONFLICT (name) DO NOTHING RETURNING xmin)");
         self.guarded.push((BEGUN.to_owned(), begun.len()));
         Ok(())
+    }
+
+    fn bind_heads(&mut self, written: &[&StreamWrite<'_>]) -> sqlx::Result<()> {
+        let heads = written.iter().map(|at| &at.head);
+        self.statement.push(", ");
+        self.statement.bind(heads.clone().map(|head| head.version).collect::<Vec<i64>>())?;
+        self.statement.push(", ");
+        let commands = heads.clone().map(|head| head.command_id.as_bytes().as_slice());
+        self.statement.bind(commands.collect::<Vec<&[u8]>>())?;
+        self.statement.push(", ");
+        let hashes = heads.map(|head| head.hash.as_bytes().as_slice());
+        self.statement.bind(hashes.collect::<Vec<&[u8]>>())
     }
 
     /// No event is written where a head was another one: its place in the stream may be taken.
