@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 
 use sqlx::postgres::PgRow;
 
+use super::commit::has_written;
 use super::connect::Session;
 use super::fault::storage_error;
 use super::known::KnownStreams;
@@ -17,7 +18,6 @@ use super::query::{self, bound};
 use super::read::{get, int, row_of, text};
 use super::script::Script;
 use super::statement::{Statement, push_names};
-use super::writer::has_written;
 use crate::base::{Error, Result, Timestamp};
 use crate::domain::{ColumnType, Row, RowKey, Table, Value};
 use crate::journal::adopt::{

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use sqlx::postgres::PgRow;
 
+use super::commit::note_trimmed;
 use super::connect::Session;
 use super::opening::{Opening, decode};
 use super::query::bound;
@@ -11,7 +12,7 @@ use super::read::int;
 use super::readers::Readers;
 use super::statement::Statement;
 use super::transaction::End;
-use super::writer::{Writer, note_trimmed};
+use super::writer::Writer;
 use crate::base::{Result, StreamName, Timestamp};
 use crate::journal::{Expected, HistoryCut};
 
@@ -58,6 +59,7 @@ impl Writer {
         if streams.is_empty() {
             return Ok(0);
         }
+        self.no_batch_is_under_way().await?;
         let cut = self.transact("cutting history", async |session| {
             let mut lock = Statement::new(
                 "SELECT 1 FROM connector_stream WHERE stream = ANY ($1) ORDER BY stream FOR UPDATE",
@@ -78,6 +80,7 @@ impl Writer {
     pub(super) async fn drop_streams(&mut self, streams: &[(StreamName, Expected)]) -> Result<u64> {
         let expected: HashMap<&StreamName, &Expected> =
             streams.iter().map(|(name, expected)| (name, expected)).collect();
+        self.no_batch_is_under_way().await?;
         self.known.remove(streams.iter().map(|(name, _)| name));
         let context = "dropping streams";
         let opening = bound(Opening::of_standing(streams.iter().map(|(name, _)| name)))?;

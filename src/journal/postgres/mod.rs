@@ -10,6 +10,7 @@
 mod adopt;
 mod archive;
 mod backup;
+mod commit;
 mod connect;
 mod context;
 mod due;
@@ -44,7 +45,7 @@ use self::connect::Connector;
 use self::context::Within;
 use self::follow::Follower;
 use self::readers::Readers;
-use self::writer::Writer;
+use self::writer::{Writer, in_the_way};
 use super::port::{
     Append, AppendOutcome, BatchError, BegunAppend, BoxFuture, CommandRecord, DueCandidates,
     DuePage, Expected, Heads, HistoryCut, JournalRecord, Lineage, Loaded, NewSnapshot, RowQuery,
@@ -126,7 +127,9 @@ impl PostgresStorage {
         let (follower, handle) = (Arc::clone(&self.follower), self.handle.clone());
         let commit = begun.commit.map(|commit| -> BoxFuture<'static, _> {
             Box::pin(Within::new(&handle, async move {
-                follower.announce(commit.run().await?);
+                let newest = commit.run().await?;
+                let newest = newest.ok_or_else(|| BatchError::Passing(in_the_way()))?;
+                follower.announce(newest);
                 Ok(())
             }))
         });
@@ -134,11 +137,11 @@ impl PostgresStorage {
     }
 
     async fn append_batch(&self, batch: &[Append]) -> Result<Vec<AppendOutcome>, BatchError> {
-        let begun = self.begin_batch(batch).await?;
-        if let Some(commit) = begun.commit {
-            commit.await?;
+        let (outcomes, newest) = self.writer.lock().await.append(batch).await?;
+        if let Some(newest) = newest {
+            self.follower.announce(newest);
         }
-        Ok(begun.outcomes)
+        Ok(outcomes)
     }
 
     fn lineage(&self) -> Lineage {

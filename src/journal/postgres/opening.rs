@@ -105,6 +105,8 @@ pub(super) struct Opening {
     unread: BTreeSet<RowKey>,
     /// What is written has to confirm what the batch is judged on.
     presumes: bool,
+    /// Something would be locked or read that a batch under way has still to write.
+    is_behind: bool,
 }
 
 impl Opening {
@@ -117,6 +119,7 @@ impl Opening {
             begun: Vec::new(),
             unread: BTreeSet::new(),
             presumes: false,
+            is_behind: false,
         }
     }
 
@@ -129,6 +132,11 @@ impl Opening {
         self.presumes
     }
 
+    /// It is of use only once no batch is under way.
+    pub(super) const fn is_behind(&self) -> bool {
+        self.is_behind
+    }
+
     /// All that a batch is judged on, but rows whose keys are secrets.
     pub(super) fn of_batch(batch: &[Append], known: &KnownStreams) -> sqlx::Result<Self> {
         let mut opening = Self::new();
@@ -138,10 +146,8 @@ impl Opening {
         let written = written_leases(rows());
         let mode = if written.is_empty() { "SHARE" } else { "UPDATE" };
         let fences = batch.iter().flat_map(|append| &append.fences);
-        opening.lock_leases(
-            &fences.map(|fence| fence.scope.row_key()).chain(written).collect(),
-            mode,
-        )?;
+        let leases = fences.map(|fence| fence.scope.row_key()).chain(written).collect();
+        opening.lock_leases(&leases, mode)?;
         let (mut wanted, stamps) = (wanted(parts()), stamps(batch));
         let mut named = named_rows(batch);
         // The row of stamps is locked behind all heads.
@@ -149,6 +155,8 @@ impl Opening {
             opening.presume_streams(&mut wanted, known);
             opening.presume_rows(batch, &mut named);
         }
+        opening.is_behind =
+            leases.iter().chain(named.iter().copied()).any(|key| known.is_changing(key));
         opening.lock_heads(&wanted, known)?;
         if stamps {
             opening.lock_stamps();
@@ -257,7 +265,7 @@ impl Opening {
     fn presume_streams(&mut self, wanted: &mut BTreeMap<StreamName, Wanted>, known: &KnownStreams) {
         wanted.retain(|name, wanted| {
             match known.find(name) {
-                Found::Standing(at) if wanted.is_presumable => {
+                Found::Standing(at) | Found::UnderWay(at) if wanted.is_presumable => {
                     self.remembered.push((name.clone(), at));
                 }
                 Found::Nothing if wanted.is_presumable && wanted.begins => {
@@ -309,8 +317,7 @@ impl Opening {
                     ids.push(at.stream);
                     self.needed.push(name.clone());
                 }
-                // It may be created by the batch before, which is waited for where it is created again.
-                Found::UnderWay => unknown.push((name, Wanted { creates: true, ..wanted })),
+                Found::UnderWay(_) => self.is_behind = true,
                 Found::Nothing => unknown.push((name, wanted)),
             }
         }

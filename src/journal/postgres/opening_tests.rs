@@ -1,12 +1,10 @@
 //! What stands in the text that a transaction begins with: every name as it is, and no secret.
 
-use std::sync::atomic::Ordering;
-
 use sqlx::Row as _;
 
 use super::super::PostgresStorage;
 use super::super::connect::Connector;
-use super::super::known::DOUBTED_BATCHES;
+use super::super::known::{DOUBTED_BATCHES, Ended, RowWrites};
 use super::super::options::PostgresOptions;
 use super::super::tests::{
     COMMITTED, NOW, begin, commit, expected, number, open, outsider, place, run, trim_append,
@@ -102,7 +100,7 @@ async fn a_stream_that_was_dropped_and_begun_anew_elsewhere_is_found() {
 fn of_known(document: &str, command: u128) -> HashMap<StreamName, Known> {
     let hash = start_hash("any");
     let head = Head { version: 1, command_id: Uuid::from_u128(command), hash };
-    let known = Known { stream: 1, head, batch: 1 };
+    let known = Known { stream: 1, head };
     HashMap::from([(StreamName::from(format!("document:{document}")), known)])
 }
 
@@ -113,11 +111,16 @@ fn presumes(append: &Append, known: &KnownStreams) -> bool {
     opening.presumes()
 }
 
-/// What was known of a stream once its batch is committed.
+/// Learns of a stream by a batch that commits.
+fn learn(known: &mut KnownStreams, document: &str) {
+    let tell = known.begin(of_known(document, 1), RowWrites::default());
+    tell.send(Ended::Committed).unwrap();
+    known.settle();
+}
+
 fn standing(document: &str) -> KnownStreams {
     let mut known = KnownStreams::default();
-    known.learn(of_known(document, 1));
-    known.committed().store(1, Ordering::Release);
+    learn(&mut known, document);
     known
 }
 
@@ -132,8 +135,8 @@ fn a_head_is_remembered_where_what_is_written_can_confirm_it() {
     let mut known = KnownStreams::default();
     let append = trim_append("a", 2, expected(1, 1));
     assert!(!presumes(&append, &known), "it is not known yet");
-    known.learn(of_known("a", 1));
-    assert!(!presumes(&append, &known), "its batch is not committed yet");
+    let _under_way = known.begin(of_known("a", 1), RowWrites::default());
+    assert!(presumes(&append, &known), "it is written behind the batch that leaves it so");
     let known = standing("a");
     assert!(presumes(&append, &known));
     let auth = || RowKey::new(Table::PendingAuth, vec![Value::text("state")]);
@@ -158,9 +161,50 @@ fn a_stream_is_presumed_to_be_none_where_the_batch_begins_it() {
     assert!(presumes(&first, &standing("a")), "it is judged on what is known of it, and refused");
     assert!(!presumes(&trim_append("a", 2, expected(1, 1)), &none), "it is looked for by its name");
     assert!(!presumes(&changed(&first, |part| part.events.clear()), &none));
+}
+
+/// Whether a batch of this append waits for the one under way, which leaves the stream of the document
+/// `a` as known and changes these rows.
+fn is_behind(append: &Append, rows: &[RowKey], is_doubted: bool) -> bool {
     let mut known = KnownStreams::default();
-    known.learn(of_known("a", 1));
-    assert!(!presumes(&first, &known), "the batch that begins it is waited for");
+    let rows = rows.iter().map(|key| (key.clone(), None)).collect();
+    let _under_way = known.begin(of_known("a", 1), RowWrites::new(rows));
+    if is_doubted {
+        known.doubt();
+    }
+    Opening::of_batch(std::slice::from_ref(append), &known).unwrap().is_behind()
+}
+
+#[test]
+fn what_is_locked_or_read_and_is_still_to_be_written_is_waited_for() {
+    let next = trim_append("a", 2, expected(1, 1));
+    assert!(!is_behind(&next, &[trim_key("a")], false), "it writes to what it presumes");
+    assert!(is_behind(&next, &[], true));
+    for other in [trim_append("b", 2, expected(1, 1)), trim_append("b", 2, Expected::NONE)] {
+        assert!(!is_behind(&other, &[], false) && !is_behind(&other, &[], true));
+    }
+    assert!(is_behind(&changed(&next, |part| part.events.clear()), &[], false));
+    assert!(is_behind(&changed(&next, |part| part.erase = true), &[], false));
+    // Rows, whosever they are.
+    let first = first_with("b", "x", 3);
+    assert!(!is_behind(&first, &[id_key("x")], false), "it confirms that it is the first");
+    assert!(is_behind(&first, &[id_key("x")], true));
+    assert!(!is_behind(&first, &[id_key("y")], true));
+    let mut bare = trim_append("b", 4, Expected::NONE);
+    bare.absent.push(id_key("x"));
+    assert!(is_behind(&bare, &[id_key("x")], false));
+    let takes = RowChange::Take(trim_key("b"));
+    let takes = changed(&trim_append("b", 5, expected(1, 1)), |part| part.rows = vec![takes]);
+    assert!(is_behind(&takes, &[trim_key("b")], false) && !is_behind(&takes, &[], false));
+    let document_id = DocumentId::new("b").unwrap();
+    let scope = LeaseScope::Operation { document_id, operation_id: OperationId::new("x").unwrap() };
+    let fence = Fence { scope, token: FencingToken { generation: 1, version: 1 } };
+    let lease = fence.scope.row_key();
+    let held = fenced("b", 6, &fence, Vec::new());
+    assert!(is_behind(&held, std::slice::from_ref(&lease), false) && !is_behind(&held, &[], false));
+    let releases = RowChange::Delete(lease.clone());
+    let releases = changed(&trim_append("b", 7, expected(1, 1)), |part| part.rows = vec![releases]);
+    assert!(is_behind(&releases, &[lease], false) && !is_behind(&releases, &[], false));
 }
 
 #[test]
@@ -172,7 +216,7 @@ fn once_something_was_not_as_presumed_the_next_batches_lock() {
         assert!(!presumes(&trim_append("a", 2, expected(1, 1)), &known));
         let opening = Opening::of_batch(std::slice::from_ref(&first), &known).unwrap();
         assert!(opening.text().contains("connector_operation_id"), "its row is read");
-        known.learn(of_known("a", 1));
+        learn(&mut known, "a");
     }
     assert!(presumes(&trim_append("a", 2, expected(1, 1)), &known));
     let opening = Opening::of_batch(&[first], &known).unwrap();

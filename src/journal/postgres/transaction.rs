@@ -11,7 +11,7 @@ use super::connect::{Connector, Session};
 use super::fault::{Cause, storage_error, timed_out};
 use crate::base::{Error, Result};
 
-/// Connections that are kept: one writes while another commits.
+/// Connections that are kept: one writes and commits what was judged on the other.
 const MAX_IDLE: usize = 2;
 
 /// What the work of a transaction comes to.
@@ -85,27 +85,13 @@ impl Sessions {
         opening: &str,
         work: impl AsyncFnOnce(&mut Session, Vec<PgRow>) -> sqlx::Result<End<T>>,
     ) -> Result<Worked<T>, Failure> {
-        let mut session = self.session().await?;
-        let worked = timeout(self.connector.options().command_timeout, async {
+        let (session, context) = (self.session().await?, context.to_owned());
+        let transaction = Transaction { session, sessions: Arc::clone(self), context };
+        let work = async |session: &mut Session| {
             let rows = session.begin(opening).await?;
-            let end = work(&mut session, rows).await?;
-            if matches!(end, End::RollBack(_)) {
-                session.run("ROLLBACK".to_owned()).await?;
-            }
-            Ok(end)
-        });
-        match worked.await {
-            Ok(Ok(End::RollBack(done))) => {
-                self.give_back(session);
-                Ok(Worked::Ended(done))
-            }
-            Ok(Ok(End::Commit(done))) => {
-                let (sessions, context) = (Arc::clone(self), context.to_owned());
-                Ok(Worked::Open(done, Transaction { session, sessions, context }))
-            }
-            Ok(Err(error)) => Err(self.failed(session, error, context, false).await),
-            Err(_) => Err(too_slow(context, false)),
-        }
+            work(session, rows).await
+        };
+        transaction.go_on(work).await
     }
 
     /// A connection that is at rest, or a new one. Where none can be made, there is one again once a
@@ -142,7 +128,7 @@ impl Sessions {
     }
 }
 
-/// A transaction that is to be committed.
+/// A transaction that is to be gone on with, and committed.
 pub(super) struct Transaction {
     session: Session,
     sessions: Arc<Sessions>,
@@ -150,6 +136,31 @@ pub(super) struct Transaction {
 }
 
 impl Transaction {
+    /// Does more of its work, which is cut short as its beginning is.
+    pub(super) async fn go_on<T>(
+        mut self,
+        work: impl AsyncFnOnce(&mut Session) -> sqlx::Result<End<T>>,
+    ) -> Result<Worked<T>, Failure> {
+        let worked = timeout(self.sessions.connector.options().command_timeout, async {
+            let end = work(&mut self.session).await?;
+            if matches!(end, End::RollBack(_)) {
+                self.session.run("ROLLBACK".to_owned()).await?;
+            }
+            Ok(end)
+        });
+        match worked.await {
+            Ok(Ok(End::RollBack(done))) => {
+                self.sessions.give_back(self.session);
+                Ok(Worked::Ended(done))
+            }
+            Ok(Ok(End::Commit(done))) => Ok(Worked::Open(done, self)),
+            Ok(Err(error)) => {
+                Err(self.sessions.failed(self.session, error, &self.context, false).await)
+            }
+            Err(_) => Err(too_slow(&self.context, false)),
+        }
+    }
+
     /// Commits it. Its connection is another one's after that.
     pub(super) async fn commit(self) -> Result<(), Failure> {
         let Self { mut session, sessions, context } = self;

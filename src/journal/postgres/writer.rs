@@ -1,24 +1,24 @@
 //! The writing side: batches, snapshots and doubtful commits.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use sqlx::postgres::PgRow;
-use uuid::Uuid;
+use tokio::time::timeout;
 
+use super::commit::{Commit, TakenInDoubt, Writes, batch_error};
 use super::connect::{Connector, Seen, Session};
-use super::fault::Cause;
+use super::fault::timed_out;
 use super::known::{Known, KnownStreams};
 use super::opening::{self, Locked, Opening, decode};
 use super::query::bound;
-use super::read::{get, int};
+use super::read::get;
 use super::script::Script;
 use super::statement::Statement;
 use super::transaction::{End, Failure, Sessions, Transaction, Worked};
 use crate::base::{Error, Result, StorageFault, StreamName, Timestamp};
-use crate::domain::{Row, RowChange, RowKey};
-use crate::journal::batch::{Plan, judge};
+use crate::domain::{RowChange, RowKey};
+use crate::journal::batch::{Judged, Plan, judge};
 use crate::journal::chain::snapshot_checksum;
 use crate::journal::{Append, AppendOutcome, BatchError, Expected, Head, NewSnapshot};
 
@@ -26,81 +26,30 @@ use crate::journal::{Append, AppendOutcome, BatchError, Expected, Head, NewSnaps
 /// its lock, or because something was not as the batch presumed.
 const MAX_BEGINNINGS: u32 = 16;
 
-/// What a batch came to.
-struct Written {
+/// What a batch came to that was judged.
+struct Verdict {
     outcomes: Vec<AppendOutcome>,
     newest: Option<Seen>,
+    /// Its streams as it leaves them.
     streams: HashMap<StreamName, Known>,
+    /// None where there is nothing to write.
+    writes: Option<Writes>,
 }
 
-/// The rows that the appends of a doubtful batch took: nobody can read them any more if the batch did
-/// commit.
-type TakenInDoubt = Arc<Mutex<HashMap<Uuid, Vec<Row>>>>;
-
-/// A batch that was judged and written.
+/// A batch that was judged.
 pub(super) struct Begun {
     pub(super) outcomes: Vec<AppendOutcome>,
-    /// None where nothing was written.
+    /// None where there is nothing to write.
     pub(super) commit: Option<Commit>,
 }
 
-/// The commit of a batch.
-pub(super) struct Commit {
-    transaction: Transaction,
-    batch: u64,
-    committed: Arc<AtomicU64>,
-    newest: Option<Seen>,
-    connector: Arc<Connector>,
-    taken: HashMap<Uuid, Vec<Row>>,
-    taken_in_doubt: TakenInDoubt,
-}
-
-impl Commit {
-    /// Commits. Gives the newest position that this store has written.
-    pub(super) async fn run(self) -> Result<i64, BatchError> {
-        match self.transaction.commit().await {
-            Ok(()) => {
-                self.committed.store(self.batch, Ordering::Release);
-                if let Some(newest) = self.newest {
-                    self.connector.has_written(newest);
-                }
-                Ok(self.connector.last_written())
-            }
-            Err(failure) => {
-                let error = batch_error(failure);
-                if matches!(error, BatchError::Unknown(_)) {
-                    *lock(&self.taken_in_doubt) = self.taken;
-                }
-                Err(error)
-            }
-        }
-    }
-}
-
-fn lock(taken: &TakenInDoubt) -> MutexGuard<'_, HashMap<Uuid, Vec<Row>>> {
-    taken.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn batch_error(failure: Failure) -> BatchError {
-    let Failure { error, cause, at_commit } = failure;
-    match cause {
-        Cause::Lost | Cause::Slow if at_commit => BatchError::Unknown(error),
-        Cause::Busy | Cause::Lost => BatchError::Passing(error),
-        Cause::Crowded | Cause::Slow | Cause::Full | Cause::ReadOnly | Cause::Damaged => {
-            BatchError::Failed(error)
-        }
-    }
-}
-
-/// The writing side of a store. It writes one batch at a time; the one before may still be committed
+/// The writing side of a store. It judges one batch at a time; the one before may be written and committed
 /// meanwhile.
 #[derive(Debug)]
 pub(super) struct Writer {
     connector: Arc<Connector>,
     sessions: Arc<Sessions>,
     pub(super) known: KnownStreams,
-    /// The batches that were written.
-    batches: u64,
     /// The life of the store that this one is of.
     pub(super) generation: i64,
     taken_in_doubt: TakenInDoubt,
@@ -113,7 +62,6 @@ impl Writer {
             sessions: Sessions::new(Arc::clone(&connector), session),
             connector,
             known: KnownStreams::default(),
-            batches: 0,
             generation,
             taken_in_doubt: TakenInDoubt::default(),
         }
@@ -141,26 +89,29 @@ impl Writer {
         }
     }
 
-    /// Judges and writes a batch. The next one may be begun then: where it has a stream of this one it
-    /// waits for the commit, or the end without one.
+    /// Judges a batch, under locks or on what it presumes. Where it stands on more of a batch under way
+    /// than the heads that one leaves, it waits for its end. The next one may be begun then.
     pub(super) async fn begin_append(&mut self, batch: &[Append]) -> Result<Begun, BatchError> {
         let (generation, context) = (self.generation, "writing a batch");
-        self.batches += 1;
-        let number = self.batches;
         for _ in 0..MAX_BEGINNINGS {
+            self.known.settle();
             let opening = bound(Opening::of_batch(batch, &self.known));
             let opening = opening.map_err(BatchError::Failed)?;
+            if opening.is_behind() {
+                self.no_batch_is_under_way().await.map_err(BatchError::Passing)?;
+                continue;
+            }
             let worked = self.sessions.begin(context, opening.text(), async |session, rows| {
                 match opening.read(&rows)? {
-                    Some(at) => write(session, batch, at, generation, number).await,
+                    Some(at) => judge_batch(session, batch, at, generation).await,
                     None => Ok(End::RollBack(None)),
                 }
             });
             match worked.await {
-                Ok(Worked::Open(Some(written), transaction)) => {
-                    return Ok(self.begun(batch, written, transaction));
+                Ok(Worked::Open(Some(verdict), transaction)) => {
+                    return Ok(self.begun(batch, verdict, transaction));
                 }
-                Ok(Worked::Ended(Some(Written { outcomes, .. }))) => {
+                Ok(Worked::Ended(Some(Verdict { outcomes, .. }))) => {
                     return Ok(Begun { outcomes, commit: None });
                 }
                 Ok(_) if opening.presumes() => self.known.doubt(),
@@ -176,9 +127,25 @@ impl Writer {
         Err(BatchError::Passing(in_the_way()))
     }
 
-    fn begun(&mut self, batch: &[Append], written: Written, transaction: Transaction) -> Begun {
-        let Written { outcomes, newest, streams } = written;
-        self.known.learn(streams);
+    /// Judges, writes and commits a batch. Gives the newest position that this store has written, where
+    /// there was something to write.
+    pub(super) async fn append(
+        &mut self,
+        batch: &[Append],
+    ) -> Result<(Vec<AppendOutcome>, Option<i64>), BatchError> {
+        for _ in 0..MAX_BEGINNINGS {
+            let Begun { outcomes, commit } = self.begin_append(batch).await?;
+            let Some(commit) = commit else { return Ok((outcomes, None)) };
+            if let Some(newest) = commit.run().await? {
+                return Ok((outcomes, Some(newest)));
+            }
+        }
+        Err(BatchError::Passing(in_the_way()))
+    }
+
+    fn begun(&mut self, batch: &[Append], verdict: Verdict, transaction: Transaction) -> Begun {
+        let Verdict { outcomes, newest, streams, writes } = verdict;
+        let Some(writes) = writes else { return Begun { outcomes, commit: None } };
         let taken = batch.iter().zip(&outcomes).filter_map(|(append, outcome)| match outcome {
             AppendOutcome::Committed { taken } if !taken.is_empty() => {
                 Some((append.command_id, taken.clone()))
@@ -187,14 +154,22 @@ impl Writer {
         });
         let commit = Commit {
             transaction,
-            batch: self.batches,
-            committed: self.known.committed(),
+            tell: self.known.begin(streams, Arc::clone(&writes.rows)),
+            writes,
             newest,
             connector: Arc::clone(&self.connector),
             taken: taken.collect(),
-            taken_in_doubt: Arc::clone(&self.taken_in_doubt),
+            taken_in_doubt: self.taken_in_doubt.clone(),
         };
         Begun { outcomes, commit: Some(commit) }
+    }
+
+    /// Waits for the ends of the batches under way, which may have to write what another transaction
+    /// would have locked before them.
+    pub(super) async fn no_batch_is_under_way(&mut self) -> Result<()> {
+        let limit = self.connector.options().command_timeout;
+        let ended = timeout(limit, self.known.ended()).await;
+        ended.map_err(|_| timed_out("waiting for the batch before"))
     }
 
     /// Whether an append whose commit was in doubt is there. Its streams' locks are free only once
@@ -209,7 +184,7 @@ impl Writer {
             })
             .await
             .map_err(|failure| failure.error)?;
-        let taken = lock(&self.taken_in_doubt).remove(&append.command_id).unwrap_or_default();
+        let taken = self.taken_in_doubt.remove(append.command_id);
         Ok(found.map(|outcome| match outcome {
             AppendOutcome::Committed { .. } => AppendOutcome::Committed { taken },
             other => other,
@@ -261,6 +236,7 @@ impl Writer {
         changes: &[RowChange],
         expected: &[(StreamName, Expected)],
     ) -> Result<bool> {
+        self.no_batch_is_under_way().await?;
         let context = "replacing rows";
         let opening = bound(Opening::of_told(changes, expected))?;
         let replaced = self.transact_on(context, opening.text(), async |session, rows| {
@@ -305,15 +281,14 @@ impl Writer {
     }
 }
 
-/// Judges and writes a batch under its locks. `None`: another host was the first to insert a row, or
-/// something is not as it was presumed, and the batch must be judged on what is there.
-async fn write(
+/// Judges a batch under its locks, and says what it writes. `None`: something can't be confirmed that was
+/// presumed, and the batch must be judged on what is there.
+async fn judge_batch(
     session: &mut Session,
     batch: &[Append],
     mut locked: Locked,
     generation: i64,
-    number: u64,
-) -> sqlx::Result<End<Option<Written>>> {
+) -> sqlx::Result<End<Option<Verdict>>> {
     let drawn = locked.drawn.take().ok_or(sqlx::Error::RowNotFound)?;
     if drawn.generation != generation {
         return Err(decode(another_life()));
@@ -323,61 +298,52 @@ async fn write(
     }
     let stamp = locked.stamped_at.map(|last| drawn.now.max(last.plus_millis(1)));
     let now = stamp.unwrap_or(drawn.now);
-    let judged = judge(batch, &locked.view, now);
-    let (streams, rows) = (&judged.plan.streams, &judged.plan.rows);
-    let is_put = |key: &RowKey| rows.get(key).is_some_and(Option::is_some);
-    if !locked.presumed.iter().all(|name| streams.contains_key(name))
+    let Judged { outcomes, plan } = judge(batch, &locked.view, now);
+    let is_put = |key: &RowKey| plan.rows.get(key).is_some_and(Option::is_some);
+    if !locked.presumed.iter().all(|name| plan.streams.contains_key(name))
         || !locked.unread.iter().all(is_put)
     {
         return Ok(End::RollBack(None));
     }
-    if judged.plan.is_empty() {
-        let (outcomes, streams) = (judged.outcomes, HashMap::new());
-        return Ok(End::RollBack(Some(Written { outcomes, newest: None, streams })));
+    if plan.is_empty() {
+        let (newest, streams, writes) = (None, HashMap::new(), None);
+        return Ok(End::RollBack(Some(Verdict { outcomes, newest, streams, writes })));
     }
-    let erasures = Script::of_erasures(&judged.plan, &locked.ids)?;
-    if !erasures.is_empty() {
-        session.all(erasures.finish().0).await?;
-    }
+    let erasures = Script::of_erasures(&plan, &locked.ids)?;
     // The last ones, so that the newest event has the newest position.
-    let unused = drawn.positions.len().saturating_sub(judged.plan.journal.len());
+    let unused = drawn.positions.len().saturating_sub(plan.journal.len());
     let positions = drawn.positions.get(unused..).unwrap_or_default();
-    let script = script_of(&judged.plan, &locked, positions, batch, now, stamp)?;
-    let (statement, guarded) = script.finish();
-    let written = session.all(statement).await?;
-    if !has_written(&written, &guarded)? {
-        return Ok(End::RollBack(None));
-    }
-    // Where heads were locked no sooner than by this statement, it may not have seen what a rebuild had
-    // put. Another one does.
-    let removals = rows.values().filter(|row| row.is_none()).count();
-    if !locked.presumed.is_empty() && !has_written(&written, &[guarded, vec![removals]].concat())? {
-        session.all(Script::of_removals(rows)?.finish().0).await?;
-    }
-    if judged.plan.streams.values().any(|write| write.trim_through.is_some()) {
-        let before = drawn.positions.first().map_or(0, |first| first.saturating_sub(1));
-        note_trimmed(session, before).await?;
-    }
-    let newest = judged.plan.journal.last().zip(positions.last());
+    let (statement, guarded) = script_of(&plan, &locked, positions, batch, now, stamp)?.finish();
+    let trims = plan.streams.values().any(|write| write.trim_through.is_some());
+    let before = || drawn.positions.first().map_or(0, |first| first.saturating_sub(1));
+    let newest = plan.journal.last().zip(positions.last());
     let newest = newest.map(|(event, &position)| Seen {
         position,
         stream: event.stream.clone(),
         version: event.version,
     });
     // Heads that stayed empty are gone again.
-    let (heads, streams) = (&locked.view.heads, &judged.plan.streams);
+    let heads = &locked.view.heads;
     let streams = locked.ids.into_iter().filter_map(|(name, stream)| {
-        let written = streams.get(&name).map(|write| write.head).filter(|head| head.version > 0);
-        let head = written.or_else(|| heads.get(&name).copied())?;
-        Some((name, Known { stream, head, batch: number }))
+        let written = plan.streams.get(&name).map(|write| write.head);
+        let head = written.filter(|head| head.version > 0).or_else(|| heads.get(&name).copied())?;
+        Some((name, Known { stream, head }))
     });
     let streams = streams.collect();
-    Ok(End::Commit(Some(Written { outcomes: judged.outcomes, newest, streams })))
+    let writes = Writes {
+        erasures: (!erasures.is_empty()).then(|| erasures.finish().0),
+        statement,
+        guarded,
+        rows: Arc::new(plan.rows),
+        presumes: !locked.presumed.is_empty() || !locked.unread.is_empty(),
+        trimmed_up_to: trims.then(before),
+    };
+    Ok(End::Commit(Some(Verdict { outcomes, newest, streams, writes: Some(writes) })))
 }
 
 /// Again and again a head was taken away between its creation and its lock, or a row was there that a
 /// batch must be the first to have.
-fn in_the_way() -> Error {
+pub(super) fn in_the_way() -> Error {
     Error::storage(StorageFault::Unavailable, "other hosts write the same rows again and again")
 }
 
@@ -412,27 +378,6 @@ fn script_of(
         script.add_stamp(stamp)?;
     }
     Ok(script)
-}
-
-/// Whether each guarded part has written all its rows.
-pub(super) fn has_written(rows: &[PgRow], guarded: &[usize]) -> sqlx::Result<bool> {
-    let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
-    for (at, wanted) in guarded.iter().enumerate() {
-        if usize::try_from(int(row, at).map_err(decode)?) != Ok(*wanted) {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-/// Notes that events up to a position may be missing, so that a reader of the feed learns of the
-/// gap. The last statement of its transaction: other hosts' wait for the row.
-pub(super) async fn note_trimmed(session: &mut Session, up_to: i64) -> sqlx::Result<()> {
-    let mut statement = Statement::new(
-        "UPDATE connector_meta SET value = greatest(value, $1) WHERE key = 'trimmed_up_to'",
-    );
-    statement.add(up_to)?;
-    session.all(statement).await.map(drop)
 }
 
 /// What became of an append whose commit was in doubt. A command's id alone is no proof: another host
