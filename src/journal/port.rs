@@ -163,12 +163,12 @@ pub enum AppendOutcome {
     CommandKnown(CommandRecord),
 }
 
-/// A batch that was judged and written by a transaction that has not ended.
+/// A batch that was judged, in a transaction that has not ended.
 pub struct BegunAppend {
     /// What became of each append, in their order: what was refused is refused, the others are committed
     /// once the transaction is.
     pub outcomes: Vec<AppendOutcome>,
-    /// Commits it; none where nothing is left to commit: it was committed already, or all of it was
+    /// Writes and commits it; none where nothing is left to do: it was committed already, or all of it was
     /// refused. Where this is dropped before it was polled, nothing is written.
     pub commit: Option<BoxFuture<'static, Result<(), BatchError>>>,
 }
@@ -413,9 +413,9 @@ pub trait Storage: Send + Sync + 'static {
         now: Timestamp,
     ) -> BoxFuture<'a, Result<Vec<AppendOutcome>, BatchError>>;
 
-    /// The same, but the commit is left to the caller, so that the next batch can be begun meanwhile: it
-    /// is judged on what this one writes, and must not be committed unless this one was. No third one is
-    /// begun before that.
+    /// The same, but the batch is only judged: to write and commit it is left to the caller, so that the next
+    /// one can be begun meanwhile. That is judged on what this one leaves, and must not be committed unless
+    /// this one was. No third one is begun before that.
     fn begin_append<'a>(
         &'a self,
         batch: &'a [Append],

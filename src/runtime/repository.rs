@@ -2,13 +2,13 @@
 //! waiter what became of its own.
 //!
 //! While one batch is being written the next gathers; no timer delays a lone command. Where a storage
-//! commits in a step of its own, the next batch is written beside the commit of the one before, and is
-//! committed behind it, or not at all. It knows appends and tickets, no commands and no states.
+//! judges in a step of its own, the next batch is judged while the one before is written and committed,
+//! and is written behind it, or not at all. It knows appends and tickets, no commands and no states.
 //!
 //! ```text
-//! accepted ──▶ queue ──▶ batch ──▶ written (storage) ──▶ durable ──▶ replies
-//!                          ▲  withdrawn, should the one before fail
-//!                          └────────────┘
+//! accepted ──▶ queue ──▶ batch ──▶ judged (storage) ──▶ written, durable ──▶ replies
+//!                          ▲          │ withdrawn, should the one before fail
+//!                          └──────────┘
 //! ```
 
 use std::collections::VecDeque;
@@ -131,13 +131,13 @@ pub(crate) struct Repository {
     command_timeout: Duration,
     inbox: Arc<Inbox<Work>>,
     queue: VecDeque<Work>,
-    /// A batch is being written, or the storage cleans up: nothing else is begun.
+    /// A batch is being begun, or the storage cleans up: nothing else is begun.
     busy: bool,
-    /// The batch that is being committed.
+    /// The batch that is being written and committed.
     committing: Option<UnderWay>,
-    /// The next one, which was written and waits for that.
+    /// The next one, which was begun and waits for that.
     waiting: Option<(UnderWay, Began)>,
-    /// The one whose commit has failed, while the next one is still being written.
+    /// The one whose commit has failed, while the next one is still being begun.
     failed: Option<(UnderWay, Began)>,
     answering: ArbiterHandle,
     idle_planned: bool,
@@ -145,7 +145,7 @@ pub(crate) struct Repository {
 
 /// How the first step of a batch has ended.
 enum Began {
-    Written(BegunAppend, Vec<Append>),
+    Judged(BegunAppend, Vec<Append>),
     Failed(BatchError, Vec<Append>),
     /// The storage has panicked.
     Lost,
@@ -153,7 +153,7 @@ enum Began {
 
 impl Began {
     const fn commits(&self) -> bool {
-        matches!(self, Self::Written(BegunAppend { commit: Some(_), .. }, _))
+        matches!(self, Self::Judged(BegunAppend { commit: Some(_), .. }, _))
     }
 }
 
@@ -259,7 +259,7 @@ impl Repository {
             return self.go_on(before, failed, context);
         }
         match began {
-            Began::Written(BegunAppend { outcomes, commit: Some(commit) }, batch) => {
+            Began::Judged(BegunAppend { outcomes, commit: Some(commit) }, batch) => {
                 under_way.refuse(&outcomes);
                 self.committing = Some(under_way);
                 let commit = actix_rt::spawn(commit);
@@ -269,7 +269,7 @@ impl Repository {
                 self.busy = false;
                 self.proceed(context);
             }
-            Began::Written(BegunAppend { outcomes, commit: None }, batch) => {
+            Began::Judged(BegunAppend { outcomes, commit: None }, batch) => {
                 let outcomes = outcomes.into_iter().map(Ok).collect();
                 self.ended(under_way, outcomes, batch, context);
             }
@@ -300,7 +300,7 @@ impl Repository {
         self.leave(answers, spent);
     }
 
-    /// The commit of a batch has ended. The next one, if it is written, is committed now, or withdrawn.
+    /// The commit of a batch has ended. The next one, if it is begun, is committed now, or withdrawn.
     fn committed(
         &mut self,
         ended: Result<Result<(), BatchError>, JoinError>,
@@ -340,11 +340,11 @@ impl Repository {
         }
     }
 
-    /// Takes back a batch that was written behind one whose commit has failed: nothing of it may be
-    /// there before it is known what became of that. What does not stand on it is written again.
+    /// Takes back a batch that was begun behind one whose commit has failed: nothing of it may be
+    /// there before it is known what became of that. What does not stand on it is begun again.
     fn withdraw(&mut self, under_way: UnderWay, began: Began, before: &mut UnderWay) {
         let batch = match began {
-            Began::Written(begun, batch) => {
+            Began::Judged(begun, batch) => {
                 drop(begun);
                 batch
             }
@@ -547,10 +547,10 @@ async fn begin(
         let outcomes = vec![AppendOutcome::Committed { taken: Vec::new() }; batch.len()];
         let passing = BatchError::Passing(unavailable("not yet begun"));
         actix_rt::spawn(carry_out(storage, time, batch, timeout, passing));
-        return Began::Written(BegunAppend { outcomes, commit: None }, Vec::new());
+        return Began::Judged(BegunAppend { outcomes, commit: None }, Vec::new());
     }
     match storage.begin_append(&batch, time.now()).await {
-        Ok(begun) => Began::Written(begun, batch),
+        Ok(begun) => Began::Judged(begun, batch),
         Err(error) => Began::Failed(error, batch),
     }
 }

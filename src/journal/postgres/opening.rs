@@ -10,8 +10,8 @@
 //! presumed to stand, a stream that an append begins to be none yet, and a row that it puts as the first
 //! not to be there: the batch is judged on that, and the statement that writes confirms it, by the hash
 //! of the head before, or by how many rows it wrote. Where it was not so, nothing is written, and the
-//! batch begins anew with locks, as the next ones do. A head that is written by a batch whose commit is
-//! still under way is locked here, and waited for.
+//! batch begins anew with locks, as the next ones do. A head that a batch under way leaves is presumed, too;
+//! what it would have to lock or read of that one, a batch is behind: it is opened once that has ended.
 //!
 //! All of it is one text, because each round trip costs as much as the locks of many rows. Each
 //! statement in it still sees what was committed before it began.
