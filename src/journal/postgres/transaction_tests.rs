@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio::task::JoinHandle;
+
 use super::super::PostgresStorage;
 use super::super::tests::{
     COMMITTED, NOW, commit, expected, number, open, outsider, place, run, trim_append, trim_key,
@@ -16,6 +18,13 @@ async fn begin(store: &PostgresStorage, append: Append) -> Commit {
     let begun = store.begin_append(&[append], NOW).await.unwrap();
     assert_eq!(begun.outcomes, [COMMITTED]);
     begun.commit.unwrap()
+}
+
+/// Returns once somebody has the turn to write, and can't use it.
+async fn until_behind<T>(store: &PostgresStorage, writer: &JoinHandle<T>) {
+    while store.writer.try_lock().is_ok() && !writer.is_finished() {
+        tokio::task::yield_now().await;
+    }
 }
 
 async fn with_a_and_b(url: &str) -> Arc<PostgresStorage> {
@@ -93,10 +102,7 @@ async fn a_batch_that_takes_what_the_one_before_puts_waits_for_its_end() {
         takes.parts[0].rows = vec![RowChange::Take(trim_key(&name))];
         let writer = Arc::clone(&store);
         let next = tokio::spawn(async move { writer.append(&[takes], NOW).await });
-        // It has its turn, and can't use it.
-        while store.writer.try_lock().is_ok() {
-            tokio::task::yield_now().await;
-        }
+        until_behind(&store, &next).await;
         if is_committed {
             first.await.unwrap();
             let outcomes = next.await.unwrap().unwrap();
@@ -119,18 +125,14 @@ async fn what_is_no_batch_and_locks_many_streams_waits_for_the_one_under_way() {
     let heads = names.map(|name| (name, expected(1, 1)));
     let writer = Arc::clone(&store);
     let drops = tokio::spawn(async move { writer.drop_streams(&heads).await });
-    while store.writer.try_lock().is_ok() {
-        tokio::task::yield_now().await;
-    }
+    until_behind(&store, &drops).await;
     first.await.unwrap();
     assert_eq!(drops.await.unwrap().unwrap(), 1, "of the other one only");
     let first = begin(&store, trim_append("a", 3, expected(2, 2))).await;
     let told = [("document:a".into(), expected(2, 2))];
     let writer = Arc::clone(&store);
     let replaces = tokio::spawn(async move { writer.replace_rows(&[], &told).await });
-    while store.writer.try_lock().is_ok() {
-        tokio::task::yield_now().await;
-    }
+    until_behind(&store, &replaces).await;
     first.await.unwrap();
     assert!(!replaces.await.unwrap().unwrap(), "the head has moved");
 }
